@@ -1,0 +1,1 @@
+"""The fast graph decoder: top-K next tokens without the full softmax. Nothing public yet."""

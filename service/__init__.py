@@ -1,0 +1,1 @@
+"""fullview over HTTP and on the command line: `create_app(settings)` and `fullview`."""
