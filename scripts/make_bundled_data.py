@@ -72,7 +72,9 @@ def main() -> None:
     rows8, queries8, samples8 = (np.rint(part * scale).astype(np.int8) for part in taken)
 
     arguments.out.mkdir(parents=True, exist_ok=True)
-    write_points(arguments.out / "points.parquet", [meta[i] for i in chosen.rows], [texts[i] for i in chosen.rows], rows8)
+    write_points(
+        arguments.out / "points.parquet", [meta[i] for i in chosen.rows], [texts[i] for i in chosen.rows], rows8
+    )
     write_queries(arguments.out / "queries.parquet", [query_texts[i] for i in chosen.queries], queries8)
     np.save(arguments.out / "sample_queries.npy", samples8)
     figures = {
