@@ -1,0 +1,148 @@
+"""Building the links: batches of rows are linked into the graph as it stood before the batch.
+
+Rows come in a random order fixed by the seed; batches double until they are 2 % of all rows. Within a batch each row
+walks the frozen graph, so threads share the batch and the links are the same for any number of them. Then each target's
+reverse links are added, grouped by target, each target by one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from index.kernels import insert
+
+Progress = Callable[[int, int], None]
+"""Called with (rows done, rows in all) after each batch; may raise to stop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphOptions:
+    """What shapes the links."""
+
+    degree: int = 32
+    """Most links of a row: 4 bytes each."""
+    beam: int = 200
+    """Rows kept by the walks that look for neighbours. Larger is slower to build and better to walk."""
+    alpha: float = 1.0
+    """A found row is left out where alpha * its distance to a kept row is below its own distance; above 1 keeps more."""
+    seed: int = 0
+    """Order in which rows are inserted."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRows:
+    """Rows as building sees them: codes int8 (n, width); scalars float32 (n, 3), see kernels/insert.py."""
+
+    codes: NDArray[np.int8]
+    scalars: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+def build_graph(
+    rows: GraphRows,
+    *,
+    options: GraphOptions,
+    threads: int,
+    among: NDArray[np.int32] | None = None,
+    on_progress: Progress | None = None,
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Links over `among` (all rows if None): int32 (n, degree), -1 after a row's last; and entry rows int32 (<= 64,)."""
+    chosen = np.arange(len(rows), dtype=np.int32) if among is None else among
+    order = np.random.default_rng(options.seed).permutation(chosen).astype(np.int32)
+    links = np.full((len(rows), options.degree), -1, np.int32)
+    entries = order[: min(64, len(order))].copy()
+    if len(order) > 1:
+        _insert(rows, links, order, 1, entries, options, threads, on_progress)
+    return links, entries
+
+
+def insert_rows(
+    rows: GraphRows,
+    links: NDArray[np.int32],
+    entries: NDArray[np.int32],
+    new: NDArray[np.int32],
+    *,
+    options: GraphOptions,
+    threads: int,
+    on_progress: Progress | None = None,
+) -> None:
+    """Link the rows `new`, which have no links yet, into a graph; links change in place."""
+    there = int(np.count_nonzero(links[:, 0] >= 0)) or 1
+    order = np.concatenate([np.empty(there, np.int32), new.astype(np.int32)])
+    _insert(rows, links, order, there, entries, options, threads, on_progress)
+
+
+def _insert(
+    rows: GraphRows,
+    links: NDArray[np.int32],
+    order: NDArray[np.int32],
+    done: int,
+    entries: NDArray[np.int32],
+    options: GraphOptions,
+    threads: int,
+    on_progress: Progress | None,
+) -> None:
+    total = len(order)
+    most = max(1, options.degree // 2)
+    visited = np.zeros((threads, len(rows)), np.uint8)
+    marks = [0] * threads
+    with ThreadPoolExecutor(threads) as pool:
+        while done < total:
+            size = max(1, min(done, total // 50, total - done))
+            batch = np.sort(order[done : done + size])
+            beam = min(options.beam, max(8, done))
+            # Small pieces dealt out in turn: rows differ in cost, and the last piece decides when the batch ends.
+            pieces = [batch[t::threads] for t in range(threads)]
+
+            def link(t: int, pieces: list[NDArray[np.int32]] = pieces, beam: int = beam, there: int = done) -> None:
+                marks[t] = insert.link_rows(
+                    rows.codes,
+                    rows.scalars,
+                    links,
+                    pieces[t],
+                    entries[: min(len(entries), there)],
+                    beam,
+                    most,
+                    np.float32(options.alpha),
+                    visited[t],
+                    marks[t],
+                )
+
+            list(pool.map(link, range(threads)))
+            _add_reverse(rows, links, batch, options, threads, pool)
+            done += size
+            if on_progress is not None:
+                on_progress(done, total)
+
+
+def _add_reverse(
+    rows: GraphRows,
+    links: NDArray[np.int32],
+    batch: NDArray[np.int32],
+    options: GraphOptions,
+    threads: int,
+    pool: ThreadPoolExecutor,
+) -> None:
+    """Add the reverse of the batch's links, grouped by target: no two threads touch one row."""
+    sources = np.empty(len(batch) * links.shape[1], np.int32)
+    targets = np.empty_like(sources)
+    pairs = insert.reverse_pairs(links, batch, sources, targets)
+    order = np.argsort(targets[:pairs], kind="stable")
+    sources, targets = sources[:pairs][order], targets[:pairs][order]
+    unique, starts = np.unique(targets, return_index=True)
+    starts = np.append(starts, pairs)
+    cuts = [len(unique) * t // (4 * threads) for t in range(4 * threads + 1)]
+
+    def add(part: int) -> None:
+        insert.add_reverse(
+            rows.codes, rows.scalars, links, sources, starts, unique, np.float32(options.alpha), cuts[part], cuts[part + 1]
+        )
+
+    list(pool.map(add, range(4 * threads)))
