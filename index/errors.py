@@ -7,6 +7,8 @@ VectorIndexError                  base of everything below
     BadQueryError                 also ValueError: NaN, infinity, or a zero vector under cosine
     SourceError                   also ValueError: a file of vectors that cannot be read as what it claims to be
         BadRowsError              rows with NaN or infinity; .rows names them
+    BadIdError                    also ValueError: an id that is neither an unsigned 64-bit integer nor a proper string
+        DuplicateIdError          one id for two rows; .id and .rows name them
     IndexExistsError              also FileExistsError: something is at the place where the index should go
     UnknownIndexError             also FileNotFoundError: no index there
     CorruptIndexError             the files contradict themselves
@@ -76,6 +78,21 @@ class BadRowsError(SourceError):
         )
 
 
+class BadIdError(VectorIndexError, ValueError):
+    """An id that is neither an unsigned 64-bit integer nor a string of 1 to 255 characters without NUL."""
+
+
+class DuplicateIdError(BadIdError):
+    """One id stands for two rows, which are counted in source order."""
+
+    def __init__(self, *, id: int | str, rows: tuple[int, int]) -> None:
+        self.id, self.rows = id, rows
+        super().__init__(
+            f"id {id!r} stands for rows {rows[0]:,} and {rows[1]:,} of the source; each row needs an id of its own. "
+            "Remove one of them, or leave the ids out to number the rows."
+        )
+
+
 class IndexExistsError(VectorIndexError, FileExistsError):
     """Something is already at the place where the index should go."""
 
@@ -94,10 +111,17 @@ class CorruptReason(Enum):
 
 
 class CorruptIndexError(VectorIndexError):
-    """A file of an index contradicts its manifest or itself."""
+    """A file of an index contradicts its manifest or itself. folder: the index, where it is not the file's parent."""
 
     def __init__(
-        self, *, path: Path, offset_bytes: int, reason: CorruptReason, expected: int | str, found: int | str
+        self,
+        *,
+        path: Path,
+        offset_bytes: int,
+        reason: CorruptReason,
+        expected: int | str,
+        found: int | str,
+        folder: Path | None = None,
     ) -> None:
         self.path, self.offset_bytes, self.reason = path, offset_bytes, reason
         self.expected, self.found = expected, found
@@ -110,7 +134,7 @@ class CorruptIndexError(VectorIndexError):
         page = f" (page {offset_bytes // 4096})" if offset_bytes else ""
         super().__init__(
             f"{path} at byte {offset_bytes:,}{page}: {reason.value}, expected {shown(expected)}, found {shown(found)}. "
-            f"`fullview check {path.parent}` lists every bad page; restore the folder from a copy or build it again."
+            f"`fullview check {folder or path.parent}` lists every bad page; restore the folder from a copy or build it again."
         )
 
 
