@@ -60,6 +60,8 @@ step() {
     printf '  %s ...' "$what"
     "$@" >"$log" 2>&1 </dev/null &
     running=$!
+    # A command in the background does not hear Ctrl-C by itself.
+    trap 'kill "$running" 2>/dev/null; printf " stopped\n"; exit 130' INT TERM
     while kill -0 "$running" 2>/dev/null; do
         sleep 0.2
         if [ $((SECONDS - said)) -ge 5 ]; then
@@ -93,17 +95,17 @@ fi
 
 python=$(find_python)
 if [ -z "$python" ]; then
-    found=$(python3 --version 2>/dev/null || echo "no python3")
-    fail "Python 3.11 or newer is needed; found: $found.
+    found=$("${PYTHON:-python3}" --version 2>&1) || found="no working ${PYTHON:-python3}"
+    fail "Python 3.11 or newer is needed; found: ${found:-no version of ${PYTHON:-python3}}.
 Install it (Debian or Ubuntu: 'apt-get install python3 python3-venv python3-dev'), or name one: PYTHON=/path/to/python3.11."
 fi
 require_compiler "$python"
 
 echo "Setting up $venv with $("$python" --version) (first time: a few minutes; nothing outside this folder is changed)"
-if [ -e "$venv" ] && ! new_enough "$venv/bin/python"; then
+if [ -e "$venv/bin/python" ] && ! new_enough "$venv/bin/python"; then
     fail "$venv is there and holds no working Python 3.11 or newer. Remove it, or name another folder: VENV=.venv-new."
 fi
-if [ ! -e "$venv" ]; then
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then # not there, or stopped while it was made
     "$python" -c 'import ensurepip, venv' 2>/dev/null ||
         fail "Python's venv module is needed. Install it: Debian or Ubuntu 'apt-get install python3-venv'."
     step "making the environment" "$python" -m venv "$venv"
