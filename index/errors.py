@@ -134,7 +134,8 @@ class CorruptIndexError(VectorIndexError):
         page = f" (page {offset_bytes // 4096})" if offset_bytes else ""
         super().__init__(
             f"{path} at byte {offset_bytes:,}{page}: {reason.value}, expected {shown(expected)}, found {shown(found)}. "
-            f"`fullview check {folder or path.parent}` lists every bad page; restore the folder from a copy or build it again."
+            f"`fullview check {folder or path.parent}` lists every bad page; "
+            "restore the folder from a copy or build it again."
         )
 
 
