@@ -23,6 +23,7 @@ from index.sources.shard import Chunk, Columns, reading
 
 _ERRORS = (pa.ArrowException, ValueError, IndexError)
 _FILE_MAGIC = b"ARROW1"
+_STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ def open_shard(path: Path, columns: Columns) -> ArrowShard:
     """Read the schema, count the rows from the batches' headers, and find the dimension."""
     with reading(path, "Arrow", *_ERRORS), _mapped(path) as mapped:
         chosen = choose(path, _schema(mapped), columns)
+        # A stream that was cut between two batches reads as a shorter one, but for its end mark.
+        if not _has_footer(mapped) and mapped[-len(_STREAM_END) :] != _STREAM_END:
+            raise SourceError(f"{path}: the Arrow stream has no end mark: it was cut, or its writer was never closed.")
         n = sum(batch.num_rows for batch in _batches(mapped, [chosen.vector]))
         if n == 0:
             return ArrowShard(path=path, columns=chosen, n=0, dim=0)
@@ -72,15 +76,18 @@ def _mapped(path: Path) -> Iterator[mmap.mmap]:
 
 def _schema(mapped: mmap.mmap) -> pa.Schema:
     source = pa.BufferReader(pa.py_buffer(mapped))
-    reader = pa.ipc.open_file(source) if mapped[: len(_FILE_MAGIC)] == _FILE_MAGIC else pa.ipc.open_stream(source)
-    schema = reader.schema
-    return schema
+    return (pa.ipc.open_file(source) if _has_footer(mapped) else pa.ipc.open_stream(source)).schema
+
+
+def _has_footer(mapped: mmap.mmap) -> bool:
+    """True for the file format, False for a stream."""
+    return mapped[: len(_FILE_MAGIC)] == _FILE_MAGIC
 
 
 def _batches(mapped: mmap.mmap, names: list[str]) -> Iterator[pa.RecordBatch]:
     """Record batches with these columns."""
     source = pa.BufferReader(pa.py_buffer(mapped))
-    if mapped[: len(_FILE_MAGIC)] == _FILE_MAGIC:
+    if _has_footer(mapped):
         reader = pa.ipc.open_file(source)
         for index in range(reader.num_record_batches):
             yield reader.get_batch(index).select(names)

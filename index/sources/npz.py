@@ -1,8 +1,8 @@
 """npz: a zip of npy members; one is the vectors, others may be ids and payload columns.
 
 A stored member (numpy.savez) is read where it lies in the archive. A compressed one (savez_compressed) is unpacked as
-it is streamed; only if it is also in Fortran order, where a row is scattered over the member, is it unpacked once into an
-unnamed file in the system's folder for temporary files (TMPDIR).
+it is streamed; only if it is also in Fortran order, where a row is scattered over the member, is it unpacked once into
+an unnamed file in the system's folder for temporary files (TMPDIR).
 """
 
 from __future__ import annotations
