@@ -26,7 +26,12 @@ HNSWLIB_NO_NATIVE=1 "$scratch/venv/bin/pip" install --quiet --no-cache-dir --dis
 as_user=(env)
 if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
     chown 10001:10001 "$scratch/data" "$scratch/cache" "$scratch/tmp"
-    as_user=(setpriv --reuid=10001 --regid=10001 --clear-groups env)
+    switch=(setpriv --reuid=10001 --regid=10001 --clear-groups)
+    if "${switch[@]}" "$scratch/venv/bin/python" -c "" 2>/dev/null; then
+        as_user=("${switch[@]}" env)
+    else
+        echo "Staying root: another user may not run this Python"
+    fi
 fi
 in_image() {
     (cd "$scratch/data" && exec "${as_user[@]}" -i PATH="$scratch/venv/bin:/usr/bin:/bin" HOME=/nonexistent \
