@@ -38,7 +38,7 @@ def vector_header(layout: PageLayout) -> bytes:
 def check_vector_header(header: bytes, layout: PageLayout, path: Path) -> None:
     """Raises UnsupportedFormatError for another version, CorruptIndexError for what does not fit the layout."""
     found = _VECTOR_FIELDS.unpack_from(header)
-    require_version(found[:2], _VECTOR_MAGIC, FORMAT_VERSION, path)
+    require_version((found[0], found[1]), _VECTOR_MAGIC, FORMAT_VERSION, path)
     for name, offset, expected, value in zip(
         _VECTOR_NAMES, _VECTOR_OFFSETS, _vector_values(layout), found, strict=True
     ):
@@ -72,11 +72,21 @@ def check_sum_header(header: bytes, *, count: int, path: Path) -> int:
     return int(xxh3)
 
 
-def require_version(found: tuple[bytes, int], magic: bytes, supported: int, path: Path) -> None:
-    """The first 12 bytes of a file of ours: its magic and a version that this program reads."""
+def require_version(
+    found: tuple[bytes, int], magic: bytes, supported: int, path: Path, *, folder: Path | None = None
+) -> None:
+    """The first 12 bytes of a file of ours: its magic and a version that this program reads.
+
+    folder: the index, where it is not the file's parent.
+    """
     if found[0] != magic:
         raise CorruptIndexError(
-            path=path, offset_bytes=0, reason=CorruptReason.HEADER, expected=f"{magic!r}", found=f"{found[0]!r}"
+            path=path,
+            offset_bytes=0,
+            reason=CorruptReason.HEADER,
+            expected=f"{magic!r}",
+            found=f"{found[0]!r}",
+            folder=folder,
         )
     if found[1] != supported:
         raise UnsupportedFormatError(
