@@ -129,7 +129,6 @@ def cut_points(size: int) -> list[int]:
     return sorted(at for at in points | set(range(size - 12, size)) if 0 <= at < size)
 
 
-
 @pytest.mark.parametrize("name", sorted(WRITERS))
 def test_s05_cut_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
     suffix, write, dtypes = WRITERS[name]

@@ -14,15 +14,18 @@ import pyarrow.parquet as pq
 
 
 def npy(path: Path, rows: np.ndarray) -> None:
-    np.save(path, rows)
+    with path.open("wb") as file:  # given a name, numpy appends a suffix
+        np.save(file, rows)
 
 
 def npz(path: Path, rows: np.ndarray) -> None:
-    np.savez(path, rows)
+    with path.open("wb") as file:
+        np.savez(file, rows)
 
 
 def npz_packed(path: Path, rows: np.ndarray) -> None:
-    np.savez_compressed(path, rows)
+    with path.open("wb") as file:
+        np.savez_compressed(file, rows)
 
 
 def vecs(path: Path, rows: np.ndarray) -> None:
