@@ -1,0 +1,112 @@
+"""Payloads against a plain list, and what happens to damaged files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from index.errors import CorruptIndexError, CorruptReason, ReadFailedError, UnsupportedFormatError
+from index.payload import PayloadFile, PayloadWriter
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+payloads = st.lists(st.none() | st.dictionaries(st.text(max_size=5), values, max_size=4), max_size=20)
+
+
+def test_payloads_come_back(tmp_path):
+    @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+    @given(rows=payloads, cut=st.integers(0, 20), picks=st.lists(st.integers(0, 19)))
+    def check(rows, cut, picks):
+        with PayloadWriter(tmp_path) as writer:
+            writer.append(rows[:cut])
+            writer.append(rows[cut:])
+        with PayloadFile.open(tmp_path) as file:
+            assert file.n == len(rows)
+            picks = [pick for pick in picks if pick < len(rows)]
+            found = file.get(np.array(picks, np.int64))
+            assert [raw if raw is None else json.loads(raw) for raw in found] == [rows[pick] for pick in picks]
+
+    check()
+
+
+def test_raw_json_is_kept_byte_for_byte(tmp_path):
+    raw = b'{"big": 18446744073709551615, "text": "\xc3\xa9"}'
+    with PayloadWriter(tmp_path) as writer:
+        writer.append([raw, None, {}])
+    with PayloadFile.open(tmp_path) as file:
+        assert file.get([2, 0, 1, 0]) == [b"{}", raw, None, raw]
+        for row in (-1, 3):
+            with pytest.raises(IndexError, match=f"row {row} "):
+                file.get([row])
+
+
+def test_an_unfinished_file_is_refused(tmp_path):
+    with pytest.raises(TypeError), PayloadWriter(tmp_path) as writer:
+        writer.append([{"a": 1}, {"a": object()}])
+    with pytest.raises(UnsupportedFormatError, match=r"offsets\.bin has format version 0"):
+        PayloadFile.open(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["data.bin", "offsets.bin"])
+def test_damaged_files_are_refused_by_name(tmp_path, name):
+    with PayloadWriter(tmp_path) as writer:
+        writer.append([{"a": 1}, {"b": 2}])
+    path = tmp_path / "payload" / name
+    whole = path.read_bytes()
+    for damaged, error in [
+        (whole[:-1], CorruptIndexError),
+        (whole[:9], CorruptIndexError),
+        (b"X" + whole[1:], CorruptIndexError),
+        (whole[:8] + b"\x02" + whole[9:], UnsupportedFormatError),
+    ]:
+        path.write_bytes(damaged)
+        with pytest.raises(error, match=name):
+            PayloadFile.open(tmp_path)
+        assert path.read_bytes() == damaged
+    path.unlink()
+    with pytest.raises(CorruptIndexError, match=name) as caught:
+        PayloadFile.open(tmp_path)
+    assert caught.value.reason is CorruptReason.MISSING
+
+
+def test_each_flipped_bit_of_a_record_is_found(tmp_path):
+    with PayloadWriter(tmp_path) as writer:
+        writer.append([{"a": 1}, {"title": "x"}])
+    path = tmp_path / "payload" / "data.bin"
+    whole = path.read_bytes()
+    begin = 16 + 4 + len(b'{"a":1}')
+    for place in range(begin, len(whole)):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << (place % 8)
+        path.write_bytes(damaged)
+        with PayloadFile.open(tmp_path) as file:
+            assert file.get([0]) == [b'{"a":1}']
+            with pytest.raises(CorruptIndexError, match="checksum mismatch") as caught:
+                file.get([1])
+        assert (caught.value.path, caught.value.offset_bytes) == (path, begin)
+
+
+def test_damaged_offsets_and_a_file_cut_while_open(tmp_path):
+    with PayloadWriter(tmp_path) as writer:
+        writer.append([{"a": 1}, {"b": 2}])
+    path = tmp_path / "payload" / "offsets.bin"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:32] + b"\xff" * 8 + whole[40:])
+    with PayloadFile.open(tmp_path) as file, pytest.raises(CorruptIndexError, match="ascending offsets"):
+        file.get([0])
+    path.write_bytes(whole)
+    with PayloadFile.open(tmp_path) as file:
+        with (tmp_path / "payload" / "data.bin").open("r+b") as data:
+            data.truncate(20)
+        with pytest.raises(CorruptIndexError, match="wrong size"):
+            file.get([1])
+        file.close()
+        with pytest.raises(ReadFailedError, match="EBADF"):
+            file.get([1])
