@@ -87,8 +87,8 @@ def _read_string(fd: Int, offsets_at: Int, bytes_at: Int, rank: Int, span: Int64
     length = span[1] - span[0]
     if length < 1 or length > STRING_BYTES_MAX or span[0] < 0:
         return READ_DAMAGED
-    outcome: Int = _read_exactly(fd, bytes_at + span[0], out.ctypes.data, length)
-    return outcome
+    code = _read_exactly(fd, bytes_at + span[0], out.ctypes.data, length)
+    return code
 
 
 @njit(cache=True, nogil=True)

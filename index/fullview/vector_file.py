@@ -62,7 +62,7 @@ class VectorFile:
         self._pid = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
         self._readers: weakref.WeakSet[PageReader] = weakref.WeakSet()
-        self.checksums = _load_checksums(folder / SUMS_NAME, layout)
+        self.checksums = load_checksums(folder / SUMS_NAME, layout)
 
     @classmethod
     def open(cls, folder: Path | str, layout: PageLayout, io_mode: str = "auto") -> VectorFile:
@@ -228,7 +228,8 @@ def _open_file(path: Path, layout: PageLayout) -> int:
     return fd
 
 
-def _load_checksums(path: Path, layout: PageLayout) -> UInt32Array:
+def load_checksums(path: Path, layout: PageLayout) -> UInt32Array:
+    """vectors.sum, verified: uint32 [pages of the file]. Raises CorruptIndexError, UnsupportedFormatError."""
     try:
         raw = path.read_bytes()
     except FileNotFoundError as error:
