@@ -9,7 +9,8 @@
          each block    ---> block.py      find_bad_rows(): NaN, infinity, beyond float32, null, ragged
 
 columns.py turns Arrow columns into vectors, ids and payload (payload_values.py says how values become JSON);
-members.py does so for named arrays (npz, HDF5). sniff.py guesses what a file that does not fit its suffix really is.
+members.py does so for named arrays (npz, HDF5); json_scalars.py has what both need. sniff.py guesses what a file that
+does not fit its suffix really is.
 
 Invariant: whatever can be told from headers is refused by open_source(), before a row is read; what only the rows
 show is either an error that names file and row, or a bad row that find_bad_rows() names. No row is dropped silently.

@@ -45,10 +45,12 @@ class ArrowShard:
         with reading(self.path, "Arrow", *_ERRORS), _mapped(self.path) as mapped:
             first = 0
             for batch in _batches(mapped, self.columns.names):
+                batch.validate(full=True)  # offsets of a damaged file may point anywhere
                 for at in range(max(0, start - first), batch.num_rows, rows):
                     yield to_chunk(self.columns, self.dim, batch.slice(at, rows), first + at)
                     mapped.madvise(mmap.MADV_DONTNEED)
                 first += batch.num_rows
+                del batch  # before the next one is unpacked
 
 
 def open_shard(path: Path, columns: Columns) -> ArrowShard:
@@ -58,7 +60,7 @@ def open_shard(path: Path, columns: Columns) -> ArrowShard:
         # A stream that was cut between two batches reads as a shorter one, but for its end mark.
         if not _has_footer(mapped) and mapped[-len(_STREAM_END) :] != _STREAM_END:
             raise SourceError(f"{path}: the Arrow stream has no end mark: it was cut, or its writer was never closed.")
-        n = sum(batch.num_rows for batch in _batches(mapped, [chosen.vector]))
+        n = _row_count(mapped, chosen.vector)
         if n == 0:
             return ArrowShard(path=path, columns=chosen, n=0, dim=0)
         probe = (batch.column(chosen.vector).slice(0, 256) for batch in _batches(mapped, [chosen.vector]))
@@ -84,9 +86,20 @@ def _has_footer(mapped: mmap.mmap) -> bool:
     return mapped[: len(_FILE_MAGIC)] == _FILE_MAGIC
 
 
+def _row_count(mapped: mmap.mmap, vector: str) -> int:
+    """From the batches' headers where the library offers that (pyarrow 21 does), else from the batches."""
+    source = pa.BufferReader(pa.py_buffer(mapped))
+    if _has_footer(mapped):
+        count_rows = getattr(pa.ipc.open_file(source), "count_rows", None)
+        if count_rows is not None:
+            return int(count_rows())
+    return sum(batch.num_rows for batch in _batches(mapped, [vector]))
+
+
 def _batches(mapped: mmap.mmap, names: list[str]) -> Iterator[pa.RecordBatch]:
     """Record batches with these columns."""
     source = pa.BufferReader(pa.py_buffer(mapped))
+    # IpcReadOptions(included_fields=...) would skip other columns, but copies what it reads: a whole batch in memory.
     if _has_footer(mapped):
         reader = pa.ipc.open_file(source)
         for index in range(reader.num_record_batches):
@@ -94,3 +107,4 @@ def _batches(mapped: mmap.mmap, names: list[str]) -> Iterator[pa.RecordBatch]:
     else:
         for batch in pa.ipc.open_stream(source):
             yield batch.select(names)
+            del batch  # before the next one is unpacked

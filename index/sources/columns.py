@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from index.errors import SourceError
 from index.sources.block import Array, BadRow, Ids
 from index.sources.dtypes import stored_dtype
-from index.sources.payload_values import check_json_type, json_values
+from index.sources.payload_values import ArrowArray, ArrowType, check_json_type, json_values
 from index.sources.shard import Chunk, Columns, check_columns_exist, check_dim
 
 
@@ -69,7 +69,7 @@ def choose(path: Path, schema: pa.Schema, columns: Columns) -> ChosenColumns:
     return ChosenColumns(path, vector, dtype, fixed, columns.ids, payload)
 
 
-def dim_of(chosen: ChosenColumns, first_vectors: Iterable[pa.Array]) -> int:
+def dim_of(chosen: ChosenColumns, first_vectors: Iterable[ArrowArray]) -> int:
     """The dimension; first_vectors: the vector column in pieces, read until one holds a row that is not null.
 
     The length that most rows of that piece have, so that one odd row at the top does not make all others odd.
@@ -87,9 +87,7 @@ def dim_of(chosen: ChosenColumns, first_vectors: Iterable[pa.Array]) -> int:
 
 
 def to_chunk(chosen: ChosenColumns, dim: int, batch: pa.RecordBatch, first_row: int) -> Chunk:
-    """first_row: row of the file that the batch begins with, for errors."""
-    # Offsets of a damaged file may point anywhere; nothing below would notice.
-    batch.validate(full=True)
+    """first_row: row of the file that the batch begins with, for errors. The batch was validated."""
     vectors, flaws = _vectors(_plain(batch.column(chosen.vector)), dim, chosen.dtype)
     ids = None
     if chosen.ids is not None:
@@ -103,7 +101,7 @@ def to_chunk(chosen: ChosenColumns, dim: int, batch: pa.RecordBatch, first_row: 
     return Chunk(vectors, ids, payload, flaws)
 
 
-def _vectors(column: pa.Array, dim: int, dtype: np.dtype[Any]) -> tuple[Array, list[BadRow]]:
+def _vectors(column: ArrowArray, dim: int, dtype: np.dtype[Any]) -> tuple[Array, list[BadRow]]:
     """List column -> [m, dim] and flaws. Rows that are not a list of dim numbers stay zero."""
     m = len(column)
     if pa.types.is_fixed_size_list(column.type):
@@ -143,17 +141,17 @@ def _shape_flaw(row: int, length: int | None, dim: int) -> BadRow:
     return BadRow(row, min(length, dim), f"a list of {length} values, needed {dim}")
 
 
-def _numbers(values: pa.Array, dtype: np.dtype[Any]) -> tuple[Array, Array | None]:
+def _numbers(values: ArrowArray, dtype: np.dtype[Any]) -> tuple[Array, Array | None]:
     """(all values of a list column without copying, which of them are null or None where none is)."""
     # The buffer itself: to_numpy() turns integers with nulls into floats.
     data = values.buffers()[1]
     if data is None or len(values) == 0:
         return np.zeros(0, dtype), None
-    numbers = np.frombuffer(data, dtype, count=len(values), offset=values.offset * dtype.itemsize)
+    numbers = np.frombuffer(memoryview(data), dtype, count=len(values), offset=values.offset * dtype.itemsize)
     return numbers, values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
 
 
-def _ids(column: pa.Array, first_row: int, where: str) -> Ids:
+def _ids(column: ArrowArray, first_row: int, where: str) -> Ids:
     if column.null_count:
         row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
         raise SourceError(f"{where}: row {first_row + row} is null, needed an integer or a string in each row.")
@@ -164,7 +162,7 @@ def _ids(column: pa.Array, first_row: int, where: str) -> Ids:
     return list(json_values(column, where))
 
 
-def _check_id_type(given: pa.DataType, where: str) -> None:
+def _check_id_type(given: ArrowType, where: str) -> None:
     kind = given.value_type if pa.types.is_dictionary(given) else given
     is_uuid = isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.uuid"
     types = pa.types
@@ -173,7 +171,7 @@ def _check_id_type(given: pa.DataType, where: str) -> None:
         raise SourceError(f"{where}: type is {given}, needed integers or strings.")
 
 
-def _numpy_dtype(kind: pa.DataType, where: str) -> np.dtype[Any]:
+def _numpy_dtype(kind: ArrowType, where: str) -> np.dtype[Any]:
     """dtype of a list's values; types that numpy has no number for are refused by name."""
     if pa.types.is_floating(kind) or pa.types.is_integer(kind):
         dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
@@ -205,16 +203,16 @@ def _lists(schema: pa.Schema) -> list[str]:
     ]
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def _is_list(kind: ArrowType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _storage(kind: pa.DataType) -> pa.DataType:
+def _storage(kind: ArrowType) -> ArrowType:
     """An extension type (a tensor, for example) is read as what it is stored as; UUIDs keep their meaning."""
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def _plain(column: ArrowArray) -> ArrowArray:
     if isinstance(column, pa.ExtensionArray) and column.type.extension_name != "arrow.uuid":
         column = column.storage
     return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column

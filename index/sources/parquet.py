@@ -42,6 +42,7 @@ class ParquetShard:
         with reading(self.path, "Parquet", *_ERRORS), _open(self.path) as file:
             first, groups = _groups_from(file, start)
             for batch in _batches(file, self.columns.names, groups, rows):
+                batch.validate(full=True)  # offsets and text of a damaged file may be anything
                 skipped = min(max(0, start - first), batch.num_rows)
                 if skipped < batch.num_rows:
                     yield to_chunk(self.columns, self.dim, batch.slice(skipped), first + skipped)

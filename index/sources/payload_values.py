@@ -27,17 +27,20 @@ from index.errors import SourceError
 from index.sources.json_scalars import json_clock, json_date, json_float, json_time
 
 Change = Callable[[Any], Any]
+# pyarrow's own annotations cannot say what a runtime test of a type has shown, so both stay open here.
+ArrowArray = Any
+ArrowType = Any
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DOUBLE_DIGITS = 15
 
 
-def check_json_type(given: pa.DataType, where: str) -> None:
+def check_json_type(given: ArrowType, where: str) -> None:
     """Refuse a column type that has no JSON form; `where` names file and column."""
     _plan(given, where)
 
 
-def json_values(column: pa.Array, where: str) -> list[Any]:
+def json_values(column: ArrowArray, where: str) -> list[Any]:
     """One JSON-able value for each entry of an Arrow array."""
     target, change = _plan(column.type, where)
     if isinstance(column, pa.ExtensionArray):
@@ -48,7 +51,7 @@ def json_values(column: pa.Array, where: str) -> list[Any]:
     return [None if value is None else change(value) for value in values]
 
 
-def _plan(given: pa.DataType, where: str) -> tuple[pa.DataType, Change | None]:
+def _plan(given: ArrowType, where: str) -> tuple[ArrowType, Change | None]:
     """(type to cast to, what to do with each Python value then or None) of a column type."""
     types = pa.types
     if isinstance(given, pa.BaseExtensionType):
@@ -75,7 +78,7 @@ def _plan(given: pa.DataType, where: str) -> tuple[pa.DataType, Change | None]:
     return _plan_nested(given, where)
 
 
-def _plan_nested(given: pa.DataType, where: str) -> tuple[pa.DataType, Change | None]:
+def _plan_nested(given: ArrowType, where: str) -> tuple[ArrowType, Change | None]:
     types = pa.types
     if types.is_list(given) or types.is_large_list(given) or types.is_fixed_size_list(given):
         target, change = _plan(given.value_type, where)
@@ -97,7 +100,7 @@ def _plan_nested(given: pa.DataType, where: str) -> tuple[pa.DataType, Change | 
     )
 
 
-def _is_text(given: pa.DataType) -> bool:
+def _is_text(given: ArrowType) -> bool:
     return bool(pa.types.is_string(given) or pa.types.is_large_string(given) or pa.types.is_string_view(given))
 
 
@@ -110,7 +113,7 @@ def _over_list(change: Change) -> Change:
     return lambda values: [None if value is None else change(value) for value in values]
 
 
-def _over_struct(plans: dict[str, tuple[pa.DataType, Change | None]]) -> Change | None:
+def _over_struct(plans: dict[str, tuple[ArrowType, Change | None]]) -> Change | None:
     changes = {name: change for name, (_, change) in plans.items() if change is not None}
     if not changes:
         return None

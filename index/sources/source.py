@@ -80,6 +80,7 @@ class VectorSource:
                     flaws=(*flaws, *chunk.flaws),
                 )
                 first += len(vectors)
+                del chunk  # it may be a view that keeps a whole unpacked batch alive while the next is unpacked
         if first != shard.n:
             raise SourceError(f"{shard.path}: expected {shard.n} rows, found {first}. Was it changed meanwhile?")
 

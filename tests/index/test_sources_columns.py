@@ -132,9 +132,8 @@ def test_ids_and_payload_follow_their_rows(path: Path) -> None:
         assert payloads(source, max_rows) == [{"title": "a"}, {"title": "b"}, {"title": "c"}]
     assert payloads(open_source(path, ids="id", payload="*"))[0] == {"title": "a", "year": 1}
     assert payloads(open_source(path, payload="year"))[2] == {"year": 3}
-    assert [block.payload for block in open_source(path, payload=[]).blocks()][0] == [{}] * len(
-        next(open_source(path).blocks())
-    )
+    empty = next(open_source(path, payload=[]).blocks())
+    assert empty.payload == [{}] * len(empty)
     assert next(open_source(path).blocks()).payload is None
     late = next(open_source(path, ids="id", payload=["title"]).blocks(start=1))
     assert (late.ids[0], late.payload[0]) == (2**64 - 1, {"title": "b"})  # type: ignore[index]
