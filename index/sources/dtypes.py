@@ -100,6 +100,4 @@ def _inexact(vectors: Array, out: Array) -> list[BadRow]:
 def _first_of_each_row(wrong: Array, vectors: Array, what: str) -> list[BadRow]:
     rows = np.flatnonzero(wrong.any(axis=1))
     columns = np.argmax(wrong[rows], axis=1)
-    return [
-        BadRow(int(row), int(column), f"{vectors[row, column].item()} {what}") for row, column in zip(rows, columns)
-    ]
+    return [BadRow(int(row), int(column), f"{vectors[row, column]!s} {what}") for row, column in zip(rows, columns)]

@@ -96,7 +96,7 @@ def reading(path: Path, format_name: str, *errors: type[Exception]) -> Iterator[
     except PermissionError as error:
         raise SourceError(f"{path}: permission to read the file was refused.") from error
     except refused as error:
-        said = " ".join(str(error).split()) or type(error).__name__
+        said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise SourceError(
             f"{path}: cannot be read as {format_name}: {said}.{hint(path, format_name)} Is the copy complete?"
         ) from error
