@@ -87,15 +87,14 @@ def _read_string(fd: Int, offsets_at: Int, bytes_at: Int, rank: Int, span: Int64
     length = span[1] - span[0]
     if length < 1 or length > STRING_BYTES_MAX or span[0] < 0:
         return READ_DAMAGED
-    code = _read_exactly(fd, bytes_at + span[0], out.ctypes.data, length)
-    return code
+    return _read_exactly(fd, bytes_at + span[0], out.ctypes.data, length)
 
 
 @njit(cache=True, nogil=True)
 def _compare(left: UInt8Array, right: UInt8Array) -> Int:
     for i in range(min(left.shape[0], right.shape[0])):
         if left[i] != right[i]:
-            return np.int64(left[i]) - np.int64(right[i])
+            return int(left[i]) - int(right[i])
     return left.shape[0] - right.shape[0]
 
 
