@@ -1,0 +1,120 @@
+"""What goes over the wire: bodies in, answers and errors out, all by msgspec.
+
+read_json()       body of a request -> a msgspec type, with errors that name line and column or the member
+ok()              {"result": ..., "status": "ok", "time": ...}
+plain()           a body without envelope (ours: /v1/...)
+failure()         the two shapes of errors; OpenAI's for its routes
+
+Invariant: NaN never leaves as null: scores are checked where they are read from the index (hits.py).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TypeVar, cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.errors import MalformedError, MediaTypeError, Problem
+
+T = TypeVar("T")
+
+_encoder = msgspec.json.Encoder()
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+DONE = True
+"""The result of a change that has no other."""
+
+OPENAI_PATHS = ("/v1/completions", "/v1/chat/", "/v1/models")
+
+
+async def read_json(request: Request, kind: type[T]) -> T:
+    """The body as `kind`. Raises MediaTypeError (415) or MalformedError (400)."""
+    content_type = request.headers.get("content-type", "")
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        raise MediaTypeError(
+            f"content-type is {content_type!r}, this route reads application/json. Send that header with a JSON body."
+        )
+    require_no_encoding(request)
+    return decode(await request.body(), kind)
+
+
+def require_no_encoding(request: Request) -> None:
+    """Raises MediaTypeError for a compressed body."""
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise MediaTypeError(f"content-encoding is {encoding!r}; bodies are read as they are. Send it uncompressed.")
+
+
+def decode(body: bytes | msgspec.Raw, kind: type[T], *, path: str = "$") -> T:
+    """JSON bytes as `kind`; `path` is where they stood in the body. Raises MalformedError."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders.setdefault(kind, msgspec.json.Decoder(kind))
+    try:
+        value: T = decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise MalformedError(f"Wrong JSON body: {str(error).replace('`$', f'`{path}')}.") from None
+    except msgspec.DecodeError as error:
+        raise MalformedError(f"The body is no valid JSON: {error}{_line_and_column(body, str(error))}.") from None
+    except RecursionError:
+        raise MalformedError("The JSON body is nested too deeply. Send it flat.") from None
+    except UnicodeDecodeError as error:
+        raise MalformedError(f"The body is no valid UTF-8: {error.reason} at byte {error.start}.") from None
+    return value
+
+
+def decode_any(body: bytes | msgspec.Raw, *, path: str = "$") -> Any:
+    """JSON bytes as Python's own types. Raises MalformedError."""
+    return decode(body, cast("type[Any]", Any), path=path)
+
+
+def encode(value: Any) -> bytes:
+    """Any msgspec value as JSON."""
+    return _encoder.encode(value)
+
+
+def ok(result: Any, started: float) -> Response:
+    """A collection route's success; started: time.perf_counter() when the request came."""
+    return ok_encoded(_encoder.encode(result), started)
+
+
+def ok_encoded(result: bytes, started: float) -> Response:
+    """The same around a result that is JSON already."""
+    took = b"%.9f" % (time.perf_counter() - started)
+    body = b'{"result":' + result + b',"status":"ok","time":' + took + b"}"
+    return Response(body, media_type="application/json")
+
+
+def plain(value: Any, *, status: int = 200) -> Response:
+    """A body without envelope."""
+    return Response(_encoder.encode(value), status_code=status, media_type="application/json")
+
+
+def failure(problem: Problem, *, path: str, request_id: str, started: float) -> Response:
+    """An error's answer, in the shape that clients of `path` read."""
+    body: dict[str, Any]
+    if path.startswith(OPENAI_PATHS):
+        kind = "invalid_request_error" if problem.status < 500 else "server_error"
+        body = {"error": {"message": problem.sentence, "type": kind, "param": None, "code": problem.code}}
+    else:
+        body = {
+            "status": {"error": problem.sentence},
+            "time": time.perf_counter() - started,
+            "code": problem.code,
+            "request_id": request_id,
+        }
+    return Response(
+        _encoder.encode(body), status_code=problem.status, headers=problem.headers, media_type="application/json"
+    )
+
+
+def _line_and_column(body: bytes | msgspec.Raw, message: str) -> str:
+    raw = bytes(body)
+    _, found, rest = message.rpartition("(byte ")
+    at = int(rest.rstrip(")")) if found else len(raw)
+    line = raw.count(b"\n", 0, at) + 1
+    column = at - raw.rfind(b"\n", 0, at)
+    return f", line {line}, column {column}"

@@ -1,0 +1,100 @@
+"""The catalogue: which collections and aliases there are, and which generation each collection serves. In SQLite.
+
+Invariant: a folder of an index counts only if the catalogue names it; everything else on the disk is left over from
+something that did not end, and may be removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from service.database import Database
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS collections (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, distance TEXT NOT NULL, config BLOB NOT NULL,
+    generation TEXT, generation_number INTEGER NOT NULL, created_at REAL NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS aliases (
+    alias TEXT PRIMARY KEY, collection_id TEXT NOT NULL REFERENCES collections (id) ON DELETE CASCADE
+) STRICT;
+PRAGMA user_version = 1;
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionRecord:
+    """What is kept of a collection beside its files."""
+
+    id: str
+    """Generated; names its folder. Users' names never become paths."""
+    name: str
+    size: int
+    """Dimension of its vectors."""
+    distance: str
+    """Cosine, Dot or Euclid."""
+    config: bytes
+    """JSON object: what the client sent at creation, to be echoed."""
+    generation: str | None
+    """Folder inside the collection's; None: empty."""
+    generation_number: int
+    created_at: float
+    """Seconds since 1970."""
+
+
+class Catalogue:
+    """Reads at start, writes at each change. Threads: any."""
+
+    def __init__(self, path: Path) -> None:
+        self._database = Database(path, schema=_SCHEMA)
+
+    def collections(self) -> list[CollectionRecord]:
+        """All, by name."""
+        rows = self._database.rows("SELECT * FROM collections ORDER BY name")
+        return [CollectionRecord(**dict(row)) for row in rows]
+
+    def aliases(self) -> dict[str, str]:
+        """Alias -> id of its collection."""
+        return {row["alias"]: row["collection_id"] for row in self._database.rows("SELECT * FROM aliases")}
+
+    def put(self, record: CollectionRecord, *, alias: str | None = None) -> None:
+        """Write a collection, new or changed, and point an alias at it, in one transaction."""
+        with self._database.transaction() as connection:
+            connection.execute(
+                "INSERT INTO collections VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+                " size = excluded.size, distance = excluded.distance, config = excluded.config,"
+                " generation = excluded.generation, generation_number = excluded.generation_number",
+                (
+                    record.id,
+                    record.name,
+                    record.size,
+                    record.distance,
+                    record.config,
+                    record.generation,
+                    record.generation_number,
+                    record.created_at,
+                ),
+            )
+            if alias is not None:
+                connection.execute("INSERT OR REPLACE INTO aliases VALUES (?, ?)", (alias, record.id))
+
+    def delete(self, collection_id: str) -> None:
+        """Forget a collection and its aliases."""
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM collections WHERE id = ?", (collection_id,))
+
+    def replace_aliases(self, aliases: Mapping[str, str]) -> None:
+        """Make these all aliases there are, in one transaction."""
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM aliases")
+            connection.executemany("INSERT INTO aliases VALUES (?, ?)", _pairs(aliases))
+
+    def close(self) -> None:
+        """No call may follow."""
+        self._database.close()
+
+
+def _pairs(aliases: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    return list(aliases.items())

@@ -1,0 +1,371 @@
+"""Collections, aliases and their open indexes: who may read what, and how one generation replaces another.
+
+lease()           a collection by name or alias, held open while it is read
+read()            work on a lease in the CPU pool, with a deadline
+create() delete() set_aliases() publish()     changes: the catalogue first (durable), then what requests see (atomic)
+start() close()   leftovers out, indexes opened in the background; all closed
+
+Invariant: a request reads exactly one generation from its first step to its last. Names resolve at its start, so an
+answer to a request that was sent after a swap returned never comes from the old side.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from index.errors import CorruptIndexError, ReadFailedError, VectorIndexError
+from index.options import OpenOptions
+from service.catalogue import Catalogue, CollectionRecord
+from service.errors import ConflictError, DamagedError, MalformedError, NoRoomError, NotFoundError, NotReadyError
+from service.generation import Generation, Opener, SearchableIndex, remove_folder, remove_generation
+from service.pool import CpuPool
+from service.settings import Settings
+
+log = logging.getLogger("fullview.engine")
+
+T = TypeVar("T")
+
+COLLECTIONS_FOLDER = "collections"
+DISTANCE_OF_METRIC = {"cosine": "Cosine", "dot": "Dot", "l2": "Euclid"}
+METRIC_OF_DISTANCE = {distance: metric for metric, distance in DISTANCE_OF_METRIC.items()}
+
+# An open collection holds this many descriptors; connections, databases and builds need the reserve.
+_DESCRIPTORS_EACH = 3
+_DESCRIPTORS_RESERVE = 64
+
+
+@dataclass(slots=True)
+class Collection:
+    """One collection as requests see it. Changed only under the engine's lock."""
+
+    record: CollectionRecord
+    generation: Generation | None = None
+    loading: bool = False
+    damage: str | None = None
+    """Why it cannot be served, or what a read found; None: all is well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A collection and its index (None: empty), held open until the lease is given back."""
+
+    record: CollectionRecord
+    generation: Generation | None
+
+    @property
+    def index(self) -> SearchableIndex | None:
+        """The open index; None for an empty collection."""
+        return self.generation.index if self.generation is not None else None
+
+    def release(self) -> None:
+        """Give it back."""
+        if self.generation is not None:
+            self.generation.release()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AliasChange:
+    """alias -> collection name; None deletes the alias. old_alias: a rename."""
+
+    alias: str
+    collection: str | None = None
+    old_alias: str | None = None
+
+
+class Engine:
+    """All collections of one data folder. Threads: any. start() first, close() last; the caller holds the DataLock."""
+
+    def __init__(self, settings: Settings, opener: Opener) -> None:
+        self.settings = settings
+        self.pool = CpuPool(settings.search_threads)
+        self._opener = opener
+        self._options = OpenOptions(io_mode=settings.io_mode)
+        # _writing: one change at a time, the disk included. _lock: what requests see, held for a moment only, so that a
+        # lookup on the event loop never waits for a disk.
+        self._writing = threading.Lock()
+        self._lock = threading.Lock()
+        self._collections: dict[str, Collection] = {}
+        self._aliases: dict[str, str] = {}  # alias -> collection name
+        self._catalogue: Catalogue | None = None
+        self._closing = False
+        self._loader: threading.Thread | None = None
+
+    # --- life ---------------------------------------------------------------
+
+    def start(self) -> None:
+        """Read the catalogue, remove leftovers, open indexes in the background."""
+        self._catalogue = Catalogue(self.settings.data_dir / "catalogue.db")
+        records = self._catalogue.collections()
+        names = {record.id: record.name for record in records}
+        self._collections = {
+            record.name: Collection(record, loading=record.generation is not None) for record in records
+        }
+        self._aliases = {alias: names[target] for alias, target in self._catalogue.aliases().items()}
+        self._remove_leftovers(records)
+        self._loader = threading.Thread(target=self._load_all, name="fullview-loader", daemon=True)
+        self._loader.start()
+
+    def close(self) -> None:
+        """Close every index; running searches end first."""
+        self._closing = True
+        if self._loader is not None:
+            self._loader.join()
+        self.pool.close()
+        for collection in self._collections.values():
+            if collection.generation is not None:
+                collection.generation.retire(remove_files=False)
+        if self._catalogue is not None:
+            self._catalogue.close()
+
+    def folder_of(self, collection_id: str) -> Path:
+        """Where a collection's generations lie."""
+        return self.settings.data_dir / COLLECTIONS_FOLDER / collection_id
+
+    # --- reading ------------------------------------------------------------
+
+    def lease(self, name: str) -> Lease:
+        """The collection of that name or alias, held open. Raises NotFoundError, NotReadyError, DamagedError."""
+        with self._lock:
+            collection = self._find(name)
+            if collection.loading:
+                raise NotReadyError(f"Collection {name!r} is still being loaded. Try again in a second.")
+            generation = collection.generation
+            if generation is None and collection.damage is not None:
+                raise DamagedError(collection.damage)
+            if generation is not None:
+                acquired = generation.acquire()
+                assert acquired, "a retired generation is still in the catalogue"
+            return Lease(collection.record, generation)
+
+    async def read(self, name: str, work: Callable[[Lease], T], *, timeout_s: float) -> T:
+        """work(lease) in the CPU pool. What a read finds damaged is remembered and shown."""
+        lease = self.lease(name)
+        try:
+            return await self.pool.run(lambda: work(lease), timeout_s=timeout_s, release=lease.release)
+        except (CorruptIndexError, ReadFailedError) as error:
+            self._note_damage(lease, str(error))
+            raise
+
+    def find(self, name: str) -> Collection:
+        """A copy of the collection's state, by name or alias; works for what is loading or damaged too."""
+        with self._lock:
+            return replace(self._find(name))
+
+    def exists(self, name: str) -> bool:
+        """True for the name of a collection or an alias."""
+        with self._lock:
+            return name in self._collections or name in self._aliases
+
+    def is_alias(self, name: str) -> bool:
+        """True for an alias."""
+        with self._lock:
+            return name in self._aliases
+
+    def all(self) -> list[Collection]:
+        """Copies of all states, by name."""
+        with self._lock:
+            return [replace(self._collections[name]) for name in sorted(self._collections)]
+
+    def aliases(self) -> dict[str, str]:
+        """Alias -> collection name."""
+        with self._lock:
+            return dict(self._aliases)
+
+    # --- changing -----------------------------------------------------------
+
+    def create(self, name: str, *, size: int, distance: str, config: bytes) -> None:
+        """An empty collection. Raises ConflictError, MalformedError (an alias has the name), NoRoomError."""
+        with self._writing:
+            if name in self._aliases:
+                raise MalformedError(f"Cannot create collection {name!r}: an alias has that name. Delete the alias.")
+            if name in self._collections:
+                raise ConflictError(f"Collection {name!r} already exists. Delete it first, or choose another name.")
+            self._require_descriptors()
+            record = CollectionRecord(
+                id=uuid.uuid4().hex,
+                name=name,
+                size=size,
+                distance=distance,
+                config=config,
+                generation=None,
+                generation_number=0,
+                created_at=time.time(),
+            )
+            self._written().put(record)
+            with self._lock:
+                self._collections[name] = Collection(record)
+
+    def delete(self, name: str) -> bool:
+        """Forget a collection and its aliases; its files go when the last reader is done. False: there is none."""
+        with self._writing:
+            collection = self._collections.get(name)
+            if collection is None:
+                return False
+            if collection.loading:
+                raise NotReadyError(f"Collection {name!r} is still being loaded. Try again in a second.")
+            self._written().delete(collection.record.id)
+            with self._lock:
+                del self._collections[name]
+                self._aliases = {alias: target for alias, target in self._aliases.items() if target != name}
+        self._retire(collection)
+        return True
+
+    def set_aliases(self, changes: Sequence[AliasChange]) -> None:
+        """All changes or none. Raises NotFoundError, ConflictError."""
+        with self._writing:
+            aliases = dict(self._aliases)
+            for change in changes:
+                self._apply(change, aliases)
+            ids = {alias: self._collections[target].record.id for alias, target in aliases.items()}
+            self._written().replace_aliases(ids)
+            with self._lock:
+                self._aliases = aliases
+
+    def publish(
+        self, record: CollectionRecord, index: SearchableIndex, *, alias: str | None, may_replace: bool
+    ) -> None:
+        """Let a built generation serve. record names it; the index is open already and belongs to the engine now.
+
+        A collection that has points is replaced only where `may_replace`; an empty one is filled. Raises ConflictError.
+        """
+        generation = Generation(index, self.folder_of(record.id) / str(record.generation))
+        with self._writing:
+            old = self._collections.get(record.name)
+            try:
+                self._require_publishable(record, old, alias=alias, may_replace=may_replace)
+                number = old.record.generation_number + 1 if old is not None else 1
+                record = replace(record, generation_number=number)
+                self._written().put(record, alias=alias)
+            except BaseException:
+                generation.retire(remove_files=True)
+                raise
+            with self._lock:
+                self._collections[record.name] = Collection(record, generation)
+                if alias is not None:
+                    self._aliases = {**self._aliases, alias: record.name}
+        if old is not None:
+            self._retire(old)
+
+    def open(self, folder: Path) -> SearchableIndex:
+        """Open an index and run one query, so that no user's query is the first. Raises what the opener raises."""
+        index = self._opener(folder, self._options)
+        try:
+            probe = np.full((1, index.dim), 1.0 / np.sqrt(index.dim), dtype=np.float32)
+            index.search(probe, k=1)
+        except BaseException:
+            index.close()
+            raise
+        return index
+
+    # --- inside -------------------------------------------------------------
+
+    def _find(self, name: str) -> Collection:
+        collection = self._collections.get(self._aliases.get(name, name))
+        if collection is None:
+            raise NotFoundError(f"Collection {name!r} does not exist. GET /collections lists those that do.")
+        return collection
+
+    def _written(self) -> Catalogue:
+        assert self._catalogue is not None, "start() comes first"
+        return self._catalogue
+
+    def _apply(self, change: AliasChange, aliases: dict[str, str]) -> None:
+        if change.old_alias is not None:
+            if change.old_alias not in aliases:
+                raise NotFoundError(f"Alias {change.old_alias!r} does not exist; nothing was changed.")
+            target = aliases.pop(change.old_alias)
+        elif change.collection is None:
+            aliases.pop(change.alias, None)
+            return
+        else:
+            target = change.collection
+        if change.alias in self._collections:
+            raise ConflictError(f"Alias {change.alias!r}: a collection has that name; nothing was changed.")
+        if target not in self._collections:
+            raise NotFoundError(f"Collection {target!r} does not exist; no alias was changed.")
+        aliases[change.alias] = target
+
+    def _retire(self, collection: Collection) -> None:
+        if collection.generation is not None:
+            collection.generation.retire(remove_files=True)
+        elif collection.record.generation is not None:
+            remove_generation(self.folder_of(collection.record.id) / collection.record.generation)
+
+    def _require_publishable(
+        self, record: CollectionRecord, old: Collection | None, *, alias: str | None, may_replace: bool
+    ) -> None:
+        if record.name in self._aliases:
+            raise ConflictError(
+                f"An alias took the name {record.name!r} while the build ran. Delete it, restart the job."
+            )
+        if alias is not None and alias in self._collections:
+            raise ConflictError(f"Alias {alias!r}: a collection has that name. Choose another alias.")
+        if old is None:
+            return
+        if old.record.id != record.id:
+            raise ConflictError(f"Collection {record.name!r} was created anew while the build ran. Restart the job.")
+        if old.record.generation is not None and not may_replace:
+            raise ConflictError(f'Collection {record.name!r} already exists. Build with mode "replace" to replace it.')
+
+    def _require_descriptors(self) -> None:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        needed = _DESCRIPTORS_EACH * (len(self._collections) + 1) + _DESCRIPTORS_RESERVE
+        if needed > limit:
+            raise NoRoomError(
+                f"{needed} open files would be needed for {len(self._collections) + 1} collections, the limit "
+                f"(ulimit -n) is {limit}. Raise it, or delete collections."
+            )
+
+    def _note_damage(self, lease: Lease, reason: str) -> None:
+        log.error("collection %s: %s", lease.record.name, reason)
+        with self._lock:
+            collection = self._collections.get(lease.record.name)
+            if collection is not None and collection.generation is lease.generation:
+                collection.damage = reason
+
+    def _load_all(self) -> None:
+        for name in sorted(self._collections):
+            collection = self._collections.get(name)
+            if self._closing or collection is None or not collection.loading:
+                continue
+            self._load(collection)
+
+    def _load(self, collection: Collection) -> None:
+        record = collection.record
+        folder = self.folder_of(record.id) / str(record.generation)
+        generation, damage = None, None
+        try:
+            generation = Generation(self.open(folder), folder)
+        except (VectorIndexError, OSError) as error:
+            damage = str(error)
+            log.error("collection %s cannot be served: %s", record.name, damage)
+        except Exception as error:
+            # Nobody foresaw this, but one collection must never keep the others down.
+            damage = f"{folder}: {type(error).__name__}: {error}"
+            log.exception("collection %s cannot be served", record.name)
+        with self._lock:
+            collection.generation, collection.damage, collection.loading = generation, damage, False
+
+    def _remove_leftovers(self, records: Sequence[CollectionRecord]) -> None:
+        kept = {record.id: record.generation for record in records}
+        root = self.settings.data_dir / COLLECTIONS_FOLDER
+        root.mkdir(exist_ok=True)
+        for folder in root.iterdir():
+            if kept.get(folder.name) is None:
+                log.info("removing what an unfinished build or deletion left: %s", folder)
+                remove_folder(folder)
+                continue
+            for generation in folder.iterdir():
+                if generation.name != kept[folder.name]:
+                    log.info("removing what an unfinished build left: %s", generation)
+                    remove_folder(generation)

@@ -1,0 +1,60 @@
+"""What a build's process and the server say to each other: one JSON object a line.
+
+server -> process, on stdin: a BuildSpec, then `cancel` at most once. The end of stdin means that the server died.
+process -> server, on stdout: Progress lines, then one of Done, Failed, Cancelled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class BuildSpec(msgspec.Struct, kw_only=True):
+    """Everything that a build's process needs. Paths are absolute and checked."""
+
+    source: str
+    out: str
+    vector: str | None = None
+    id: str | None = None
+    payload: list[str] | None = None
+    queries: str | None = None
+    options: dict[str, Any]
+    """Fields of index.BuildOptions."""
+    expected_dim: int | None = None
+    """Dimension of the empty collection that is filled."""
+
+
+class Progress(msgspec.Struct, tag="progress", kw_only=True):
+    """How far a phase is."""
+
+    phase: str
+    done: int
+    total: int
+    rate: float
+    eta_s: float | None
+    peak_memory_bytes: int
+
+
+class Done(msgspec.Struct, tag="done", kw_only=True):
+    """The index lies at `out`, complete."""
+
+    dim: int
+    metric: str
+    report: dict[str, Any]
+    peak_memory_bytes: int
+
+
+class Failed(msgspec.Struct, tag="failed", kw_only=True):
+    """Nothing lies at `out`."""
+
+    code: str
+    message: str
+
+
+class Cancelled(msgspec.Struct, tag="cancelled"):
+    """Nothing lies at `out`."""
+
+
+Message = Progress | Done | Failed | Cancelled

@@ -1,0 +1,155 @@
+"""The process of one build: `python -m service.jobs.worker`, started by service.jobs.runner.
+
+Reads a BuildSpec from stdin, builds, writes messages to stdout. A thread waits on stdin: `cancel` sets the flag that
+the build looks at; the end of stdin means that the server is gone, and the whole process group ends at once.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, is_dataclass
+from typing import Any, BinaryIO
+
+import msgspec
+
+from index.errors import BuildCancelledError, ShapeMismatchError
+from index.options import BuildOptions
+from service.errors import status_of
+from service.jobs.messages import BuildSpec, Cancelled, Done, Failed, Message, Progress
+
+_PROGRESS_EVERY_S = 0.1
+
+Build = Callable[..., Any]
+
+
+def main(build: Build | None = None) -> int:
+    """Run one build; `build` stands in for index.build in tests. Returns the exit code: 0 unless it failed."""
+    logging.basicConfig(stream=sys.stderr)
+    commands, messages = sys.stdin.buffer, _own_stdout()
+    spec = msgspec.json.decode(commands.readline(), type=BuildSpec)
+    cancel = threading.Event()
+    threading.Thread(target=_obey, args=(commands, cancel), daemon=True).start()
+    send = _Sender(messages)
+    try:
+        result = _run(spec, build or _index_build(), send, cancel)
+    except BuildCancelledError:
+        result = Cancelled()
+    except Exception as error:
+        problem = status_of(error)
+        if problem is None:
+            logging.exception("the build failed")
+        message = problem.sentence if problem is not None else f"{type(error).__name__}: {error}"
+        result = Failed(code=problem.code if problem is not None else "internal", message=message)
+    send(result)
+    return 0 if isinstance(result, Done) else 1
+
+
+def _run(spec: BuildSpec, build: Build, send: _Sender, cancel: threading.Event) -> Message:
+    if spec.expected_dim is not None:
+        _require_dim(spec)
+    report = build(
+        spec.source,
+        spec.out,
+        options=BuildOptions(**spec.options),
+        ids=spec.id,
+        payload=spec.payload,
+        queries=spec.queries,
+        vector=spec.vector,
+        on_progress=send.progress,
+        cancel=cancel,
+    )
+    return Done(
+        dim=int(report.dim),
+        metric=str(getattr(report.metric, "value", report.metric)),
+        report=msgspec.to_builtins(report.to_dict(), enc_hook=_plain),
+        peak_memory_bytes=_peak_bytes(),
+    )
+
+
+def _require_dim(spec: BuildSpec) -> None:
+    from index.sources import open_source
+
+    source = open_source(spec.source, vector=spec.vector)
+    if source.dim != spec.expected_dim:
+        raise ShapeMismatchError(
+            f"{spec.source} holds vectors of dimension {source.dim}, the collection was created for "
+            f"{spec.expected_dim}. Create it with the size of the vectors, or delete it first."
+        )
+
+
+def _index_build() -> Build:
+    from index import build
+
+    return build
+
+
+def _own_stdout() -> BinaryIO:
+    """The pipe to the server, out of reach of anything that prints: file descriptor 1 leads to stderr from here on."""
+    pipe = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", closefd=False), line_buffering=True)
+    return pipe
+
+
+def _obey(commands: BinaryIO, cancel: threading.Event) -> None:
+    for line in commands:
+        if line.strip() == b"cancel":
+            cancel.set()
+    # The runner starts each build in a process group of its own: helpers of the build go with it.
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(1)
+
+
+class _Sender:
+    """Writes messages; progress at most ten times a second, but the first of each phase always."""
+
+    def __init__(self, pipe: BinaryIO) -> None:
+        self._pipe, self._phase, self._sent_at = pipe, "", 0.0
+        self._lock = threading.Lock()
+
+    def __call__(self, message: Message) -> None:
+        with self._lock:
+            self._pipe.write(msgspec.json.encode(message) + b"\n")
+
+    def progress(self, event: Any) -> None:
+        now = time.monotonic()
+        finished = event.done >= event.total
+        if event.phase == self._phase and not finished and now - self._sent_at < _PROGRESS_EVERY_S:
+            return
+        self._phase, self._sent_at = event.phase, now
+        self(
+            Progress(
+                phase=event.phase,
+                done=int(event.done),
+                total=int(event.total),
+                rate=float(event.rate),
+                eta_s=None if event.eta_s is None else float(event.eta_s),
+                peak_memory_bytes=_peak_bytes(),
+            )
+        )
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _plain(value: Any) -> Any:
+    """What msgspec does not know: numpy scalars and arrays, paths, dataclasses."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Prometheus metrics: seconds and bytes, route templates as labels. One registry an application.
+
+Invariant: no label holds what a client made up, but names of collections and jobs that exist.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+if TYPE_CHECKING:
+    from service.hits import WorkDone
+
+_SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 2.0, 4.0, 8.0, 30.0)
+
+
+class Metrics:
+    """What /metrics shows. Threads: any."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+        self._requests = Counter(
+            "fullview_http_requests", "Requests answered.", ["method", "route", "status"], registry=registry
+        )
+        self._request_seconds = Histogram(
+            "fullview_http_request_seconds", "Time of a request.", ["route"], buckets=_SECONDS, registry=registry
+        )
+        self._queries = Counter("fullview_queries", "Queries answered.", ["collection"], registry=registry)
+        self._query_seconds = Histogram(
+            "fullview_query_seconds",
+            "Time of a search by stage.",
+            ["collection", "stage"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._pages = Counter("fullview_pages_read", "Pages read from disk.", ["collection"], registry=registry)
+        self._bytes = Counter("fullview_bytes_read", "Bytes read from disk.", ["collection"], registry=registry)
+        self._scored = Counter("fullview_rows_scored", "Rows scored by their codes.", ["collection"], registry=registry)
+        self._reranked = Counter("fullview_rows_reranked", "Rows scored exactly.", ["collection"], registry=registry)
+        self._refused = Counter("fullview_refused", "Requests refused.", ["reason"], registry=registry)
+        self._resident = Gauge("fullview_resident_bytes", "Memory of open indexes.", ["part"], registry=registry)
+        self._points = Gauge("fullview_collection_points", "Points of a collection.", ["collection"], registry=registry)
+        self._damaged = Gauge("fullview_collections_damaged", "Collections that cannot be served.", registry=registry)
+        self._builds = Gauge("fullview_builds", "Build jobs by state.", ["state"], registry=registry)
+        self._progress = Gauge(
+            "fullview_build_progress_ratio", "Share of the phase that is done.", ["job"], registry=registry
+        )
+        self._collect: list[Callable[[], None]] = []
+
+    def before_scrape(self, collect: Callable[[], None]) -> None:
+        """Call `collect` before each scrape: gauges that are read, not counted."""
+        self._collect.append(collect)
+
+    def text(self) -> bytes:
+        """The exposition."""
+        for collect in self._collect:
+            collect()
+        return generate_latest(self.registry)
+
+    def request_done(self, method: str, route: str, status: int, seconds: float) -> None:
+        """One request answered; status 0: the client left before."""
+        known = method if method in {"GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"} else "other"
+        self._requests.labels(known, route, str(status)).inc()
+        self._request_seconds.labels(route).observe(seconds)
+        if status in {413, 429, 503, 507}:
+            self._refused.labels({413: "too_large", 429: "too_many", 503: "not_ready", 507: "no_room"}[status]).inc()
+
+    def refused(self, reason: str) -> None:
+        """A request that was not served."""
+        self._refused.labels(reason).inc()
+
+    def queries_done(self, collection: str, *, count: int, seconds: float, work: WorkDone | None) -> None:
+        """`count` queries answered by one search of `seconds`."""
+        self._queries.labels(collection).inc(count)
+        self._query_seconds.labels(collection, "all").observe(seconds)
+        if work is None:
+            return
+        self._pages.labels(collection).inc(work.pages_read)
+        self._bytes.labels(collection).inc(work.bytes_read)
+        self._scored.labels(collection).inc(work.rows_scored)
+        self._reranked.labels(collection).inc(work.rows_reranked)
+        for stage, micros in work.microseconds.items():
+            self._query_seconds.labels(collection, stage).observe(micros * 1e-6)
+
+    def forget(self, collection: str) -> None:
+        """A collection is gone; so are its series."""
+        for counter in (self._queries, self._pages, self._bytes, self._scored, self._reranked):
+            with contextlib.suppress(KeyError):
+                counter.remove(collection)
+        self._query_seconds.remove_by_labels({"collection": collection})
+
+    def collections(self, points: Mapping[str, int], resident: Mapping[str, int], *, damaged: int) -> None:
+        """State of all collections: points by name, resident bytes by part."""
+        self._points.clear()
+        for name, count in points.items():
+            self._points.labels(name).set(count)
+        self._resident.clear()
+        for part, size in resident.items():
+            self._resident.labels(part).set(size)
+        self._damaged.set(damaged)
+
+    def builds(self, states: Mapping[str, int], progress: Mapping[str, float]) -> None:
+        """Jobs by state; share done of those that run."""
+        for state, count in states.items():
+            self._builds.labels(state).set(count)
+        self._progress.clear()
+        for job, ratio in progress.items():
+            self._progress.labels(job).set(ratio)

@@ -1,0 +1,246 @@
+"""/collections/{c}/points: retrieve, one point, scroll, count, query, query in batches, recall, raw queries."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from msgspec import Raw
+from starlette.datastructures import QueryParams as QueryString
+from starlette.responses import Response
+
+from service import hits
+from service.answers import ok, read_json, require_no_encoding
+from service.engine import Lease
+from service.errors import BodyTooLargeError, MalformedError, NotFoundError, OutOfRangeError, UnsupportedError
+from service.filters import refuse_filter
+from service.names import PointId, path_id, point_id
+from service.query import BatchBody, Query, QueryBody, QueryParams, in_range, parse_query, search_options
+from service.routes.context import AppParts, flag, number, parts, started, timeout_s, whole
+from service.selection import PayloadSelection, parse_payload_selection, parse_vector_selection
+from service.vectors import vectors_from_bytes
+
+OCTET_STREAM = "application/octet-stream"
+_NULL = Raw(b"null")
+_WHOLE = PayloadSelection(whole=True)
+
+router = APIRouter(prefix="/collections/{collection}")
+
+
+class RetrieveBody(msgspec.Struct, kw_only=True):
+    """POST .../points."""
+
+    ids: list[Any]
+    with_payload: Raw = _NULL
+    with_vector: Raw = _NULL
+
+
+class ScrollBody(msgspec.Struct, kw_only=True):
+    """POST .../points/scroll."""
+
+    offset: Raw = _NULL
+    limit: int | None = None
+    filter: Raw = _NULL
+    with_payload: Raw = _NULL
+    with_vector: Raw = _NULL
+    order_by: Raw = _NULL
+
+
+class CountBody(msgspec.Struct, kw_only=True):
+    """POST .../points/count."""
+
+    filter: Raw = _NULL
+    exact: bool = True
+
+
+class RecallBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST .../points/recall."""
+
+    sample: int = 100
+    limit: int = 10
+    params: QueryParams | None = None
+
+
+@router.post("/points")
+async def retrieve(request: Request, collection: str) -> Response:
+    """Stored points by their ids; unknown ids are left out."""
+    body = await read_json(request, RetrieveBody)
+    ids = [point_id(value) for value in body.ids]
+    in_range(len(ids), "number of ids", low=0, high=parts(request).settings.query_limit_max)
+    selection = parse_payload_selection(body.with_payload, path="$.with_payload", default=True)
+    with_vector = parse_vector_selection(body.with_vector, path="$.with_vector")
+    records = await parts(request).engine.read(
+        collection,
+        lambda lease: hits.retrieve(lease, ids, selection, with_vector=with_vector),
+        timeout_s=timeout_s(request),
+    )
+    return ok(records, started(request))
+
+
+@router.post("/points/scroll")
+async def scroll(request: Request, collection: str) -> Response:
+    """Points ascending by id, a page at a time."""
+    body = await read_json(request, ScrollBody)
+    if bytes(body.order_by) != b"null":
+        raise UnsupportedError("order_by", "Scroll in the order of ids.")
+    refuse_filter(body.filter, path="$.filter")
+    high = parts(request).settings.query_limit_max
+    limit = in_range(10 if body.limit is None else body.limit, "limit", low=1, high=high)
+    start: PointId | None = None
+    if bytes(body.offset) != b"null":
+        start = point_id(msgspec.json.decode(body.offset))
+    selection = parse_payload_selection(body.with_payload, path="$.with_payload", default=True)
+    with_vector = parse_vector_selection(body.with_vector, path="$.with_vector")
+    records, following = await parts(request).engine.read(
+        collection,
+        lambda lease: hits.scroll(lease, start=start, limit=limit, selection=selection, with_vector=with_vector),
+        timeout_s=timeout_s(request),
+    )
+    return ok({"points": records, "next_page_offset": following}, started(request))
+
+
+@router.post("/points/count")
+async def count(request: Request, collection: str) -> Response:
+    """Points of the collection; always exact."""
+    body = await read_json(request, CountBody)
+    refuse_filter(body.filter, path="$.filter")
+    lease = parts(request).engine.lease(collection)
+    try:
+        return ok({"count": hits.count(lease)}, started(request))
+    finally:
+        lease.release()
+
+
+@router.post("/points/query")
+async def query(request: Request, collection: str) -> Response:
+    """Nearest points of one query as JSON, or of many as raw float32."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == OCTET_STREAM:
+        return await _query_raw(request, collection)
+    own = parts(request)
+    one = parse_query(await read_json(request, QueryBody), own.settings)
+    answers = await _answers(request, collection, [one])
+    return ok(_result(answers, 0), started(request))
+
+
+@router.post("/points/query/batch")
+async def query_batch(request: Request, collection: str) -> Response:
+    """Several queries, each with options of its own."""
+    own = parts(request)
+    body = await read_json(request, BatchBody)
+    _require_batch(len(body.searches), own)
+    queries = [
+        parse_query(one, own.settings, path=f"$.searches[{position}]") for position, one in enumerate(body.searches)
+    ]
+    answers = await _answers(request, collection, queries)
+    return ok([_result(answers, position) for position in range(len(queries))], started(request))
+
+
+@router.post("/points/recall")
+async def recall(request: Request, collection: str) -> Response:
+    """Recall of a sample of rows against the oracle, with its 95 % interval."""
+    body = await read_json(request, RecallBody)
+    sample = in_range(body.sample, "sample", low=1, high=10_000)
+    limit = in_range(body.limit, "limit", low=1, high=1000)
+    options = search_options(body.params or QueryParams())
+
+    def measure(lease: Lease) -> dict[str, Any]:
+        index = lease.index
+        if index is None:
+            raise OutOfRangeError(f"Collection {collection!r} is empty; there is no recall to measure.")
+        estimate = index.recall(min(sample, index.n), k=min(limit, index.n), options=options)
+        return {
+            "recall": float(estimate.mean),
+            "low": float(estimate.low),
+            "high": float(estimate.high),
+            "queries": int(estimate.queries),
+            "limit": min(limit, index.n),
+        }
+
+    result = await parts(request).engine.read(collection, measure, timeout_s=timeout_s(request))
+    return ok(result, started(request))
+
+
+@router.get("/points/{point:path}")
+async def one_point(request: Request, collection: str, point: str) -> Response:
+    """One point with payload and vector."""
+    id_type = request.query_params.get("id_type", "auto")
+    if id_type not in {"auto", "string"}:
+        raise MalformedError(f'id_type is {id_type!r}; it may be "string", for an id of digits that is a string.')
+    wanted = path_id(point, as_string=id_type == "string")
+    records = await parts(request).engine.read(
+        collection,
+        lambda lease: hits.retrieve(lease, [wanted], _WHOLE, with_vector=True),
+        timeout_s=timeout_s(request),
+    )
+    if not records:
+        raise NotFoundError(f"Point with id {wanted} does not exist in collection {collection!r}.")
+    return ok(records[0], started(request))
+
+
+async def _answers(request: Request, collection: str, queries: list[Query]) -> hits.Answers:
+    own = parts(request)
+    begun = time.perf_counter()
+    answers = await own.engine.read(
+        collection, lambda lease: hits.answer_queries(lease, queries), timeout_s=timeout_s(request)
+    )
+    own.metrics.queries_done(collection, count=len(queries), seconds=time.perf_counter() - begun, work=answers.work)
+    return answers
+
+
+def _result(answers: hits.Answers, position: int) -> dict[str, Any]:
+    profile = answers.profiles[position]
+    result: dict[str, Any] = {"points": answers.points[position]}
+    return result if profile is None else result | {"profile": profile}
+
+
+def _require_batch(size: int, own: AppParts) -> None:
+    if size > own.settings.query_batch_max:
+        raise BodyTooLargeError(
+            f"{size} queries came in one request, the limit is {own.settings.query_batch_max}. "
+            "Send a smaller batch, or raise query_batch_max."
+        )
+
+
+async def _query_raw(request: Request, collection: str) -> Response:
+    own = parts(request)
+    require_no_encoding(request)
+    limit, offset, options = _raw_options(request.query_params, own)
+    dim = own.engine.find(collection).record.size
+    vectors = vectors_from_bytes(await request.body(), dim=dim)
+    _require_batch(len(vectors), own)
+    begun = time.perf_counter()
+
+    def work(lease: Lease) -> tuple[bytes, hits.WorkDone]:
+        hits.require_dim(lease, dim)
+        return hits.answer_raw(lease, vectors, k=limit, offset=offset, options=options)
+
+    body, done = await own.engine.read(collection, work, timeout_s=timeout_s(request))
+    own.metrics.queries_done(collection, count=len(vectors), seconds=time.perf_counter() - begun, work=done)
+    return Response(body, media_type=OCTET_STREAM)
+
+
+def _raw_options(given: QueryString, own: AppParts) -> tuple[int, int, Any]:
+    high = own.settings.query_limit_max
+    limit = in_range(whole(given.get("limit", "10"), "limit"), "limit", low=1, high=high)
+    offset = in_range(whole(given.get("offset", "0"), "offset"), "offset", low=0, high=high)
+    in_range(limit + offset, "offset + limit", low=1, high=high)
+    params = QueryParams(
+        exact=flag(given.get("exact", "false"), "exact"),
+        recall=number(given["recall"], "recall", low=0.0, high=1.0) if "recall" in given else None,
+        hnsw_ef=_whole_or_none(given, "hnsw_ef"),
+        beam=_whole_or_none(given, "beam"),
+        probes=_whole_or_none(given, "probes"),
+        rerank=_whole_or_none(given, "rerank"),
+    )
+    threshold = (
+        number(given["score_threshold"], "score_threshold", low=-1e38, high=1e38)
+        if "score_threshold" in given
+        else None
+    )
+    return limit, offset, search_options(params, score_threshold=threshold)
+
+
+def _whole_or_none(given: QueryString, name: str) -> int | None:
+    return whole(given[name], name) if name in given else None

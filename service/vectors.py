@@ -1,0 +1,53 @@
+"""Vectors as they arrive: JSON numbers, base64, or raw float32 bytes -> float32 arrays.
+
+Invariant: raw bytes become an array without a Python object for each number.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import msgspec
+import numpy as np
+
+from service.answers import decode
+from service.errors import MalformedError, UnsupportedError
+
+
+class _Base64(msgspec.Struct, forbid_unknown_fields=True):
+    base64: str
+
+
+def vector_from_json(raw: msgspec.Raw, *, path: str) -> np.ndarray:
+    """Float32 [dim] from a list of numbers or {"base64": ...}. Raises MalformedError, UnsupportedError."""
+    body = bytes(raw)
+    if body[:1] == b"{":
+        return vector_from_base64(decode(body, _Base64, path=path).base64, path=path)
+    if body[1:].lstrip()[:1] == b"[":
+        raise UnsupportedError("multi vectors", "Send one list of numbers.")
+    numbers = decode(body, list[float], path=path)
+    # Values beyond float32 become infinite here and are refused as such by the index.
+    with np.errstate(over="ignore"):
+        return np.array(numbers, dtype=np.float32)
+
+
+def vector_from_base64(text: str, *, path: str) -> np.ndarray:
+    """Float32 [dim] from base64 of little-endian float32. Raises MalformedError."""
+    try:
+        content = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise MalformedError(f"{path}.base64 is no valid base64: {error}.") from None
+    if len(content) % 4:
+        raise MalformedError(f"{path}.base64 holds {len(content)} bytes; float32 needs a multiple of 4.")
+    return np.frombuffer(content, dtype="<f4").astype(np.float32, copy=False)
+
+
+def vectors_from_bytes(body: bytes, *, dim: int) -> np.ndarray:
+    """Float32 [n, dim] over the bytes themselves. Raises MalformedError."""
+    if not body or len(body) % (4 * dim):
+        raise MalformedError(
+            f"The body has {len(body):,} bytes; queries of dimension {dim} as float32 take a multiple of {4 * dim}, "
+            "and at least one."
+        )
+    return np.frombuffer(body, dtype="<f4").reshape(-1, dim)
