@@ -1,0 +1,32 @@
+"""Two-stage vector search: a compressed preview in memory, full vectors on disk, exact scores.
+
+build        a file of vectors -> an index folder
+open_index   a folder -> OpenIndex, whose search() any number of threads may call
+"""
+
+from index.build import build, check_build
+from index.errors import VectorIndexError
+from index.exact import RecallEstimate
+from index.hits import Hits, Work
+from index.options import BuildOptions, IoMode, Metric, OpenOptions, PreviewKind, SearchOptions
+from index.report import BuildProgress, BuildReport
+from index.search import OpenIndex, open_index
+
+__all__ = [
+    "BuildOptions",
+    "BuildProgress",
+    "BuildReport",
+    "Hits",
+    "IoMode",
+    "Metric",
+    "OpenIndex",
+    "OpenOptions",
+    "PreviewKind",
+    "RecallEstimate",
+    "SearchOptions",
+    "VectorIndexError",
+    "Work",
+    "build",
+    "check_build",
+    "open_index",
+]

@@ -94,8 +94,8 @@ def _read_string(fd: Int, offsets_at: Int, bytes_at: Int, rank: Int, span: Int64
 def _compare(left: UInt8Array, right: UInt8Array) -> Int:
     for i in range(min(left.shape[0], right.shape[0])):
         if left[i] != right[i]:
-            return int(left[i]) - int(right[i])
-    return left.shape[0] - right.shape[0]
+            return np.int64(left[i]) - np.int64(right[i])
+    return np.int64(left.shape[0] - right.shape[0])
 
 
 @njit(cache=True, nogil=True)

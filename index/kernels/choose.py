@@ -185,3 +185,16 @@ def sort_best(best_scores: Any, best_codes: Any, best_rows: Any, counts: Any) ->
             codes[0], codes[count] = codes[count], codes[0]
             rows[0], rows[count] = rows[count], rows[0]
             _sift_down(scores, codes, rows, 0, count)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def count_found(true_places: Any, places: Any, offsets: Any, found: Any) -> None:
+    """found[q] = how many of true_places[q] (int64 (m, k), -1: none) are among the places of query q. found: int64 (m,)."""
+    for q in range(true_places.shape[0]):
+        hits = 0
+        for j in range(true_places.shape[1]):
+            for e in range(offsets[q], offsets[q + 1]):
+                if places[e] == true_places[q, j]:
+                    hits += 1
+                    break
+        found[q] = hits

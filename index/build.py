@@ -1,0 +1,481 @@
+"""Building an index: a file of vectors becomes an immutable folder, or nothing at all.
+
+build         the phases, top to bottom: scan, sample, codes, order, write, graph, tune, verify, publish
+check_build   what can be refused at once, before a job is accepted
+
+Everything is written into a temporary sibling of the folder, synchronised, and published by a rename. The source is
+streamed three times (scan, codes, write) and never held. Rows are put in disk order before the graph is built, so that
+codes, links and pages share one numbering (docs/decisions/0004-phases.md).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from index import manifest
+from index.budget import Design, budget_bytes, choose_design
+from index.codes import Coder
+from index.errors import IndexExistsError, OptionsError, SourceError
+from index.exact import search_all
+from index.folder import open_generation
+from index.fullview import PageLayout, VectorFile
+from index.graph import GraphOptions, GraphRows, build_graph, insert_rows, nearby_order
+from index.ids import write_ids
+from index.kernels.permute import permute_rows
+from index.metric import KERNEL_METRIC, as_queries, metric_of
+from index.operating_points import MEASURED_K, OperatingPoint, choose_point
+from index.options import BuildOptions, OpenOptions, PreviewKind
+from index.passes import EncodedNodes, PayloadSpool, Scan, encode_nodes, scan_source, write_rows
+from index.payload import PayloadWriter
+from index.preview import Groups, Preview
+from index.preview.flat import FlatPreview
+from index.preview.graph import GraphPreview
+from index.report import BuildReport, Cancel, OnProgress, Steps
+from index.rerank import Places
+from index.search import OpenIndex
+from index.sources import VectorSource, open_source
+from index.tune import Tuner, TuneQueries, points_of_few, useful
+
+FEW_NODES = 256
+"""Up to this many distinct rows everything is read: nothing to tune."""
+HELD_OUT = 1000
+ANSWERS = 100
+WORK_BYTES = 400_000_000
+"""int8 rows for the graph stay in memory up to this size; larger ones go to a mapped file, which the system may reclaim."""
+
+Ids = str | Sequence[int | str] | NDArray[Any] | None
+Payload = Literal["*"] | Sequence[str] | Sequence[dict[str, Any] | None] | None
+
+
+def build(
+    source: str | os.PathLike[str] | NDArray[Any],
+    out: str | os.PathLike[str],
+    *,
+    options: BuildOptions | None = None,
+    vector: str | None = None,
+    ids: Ids = None,
+    payload: Payload = None,
+    queries: str | os.PathLike[str] | NDArray[Any] | None = None,
+    on_progress: OnProgress | None = None,
+    cancel: Cancel | None = None,
+    replace: bool = False,
+) -> BuildReport:
+    """Build an index of `source` in the folder `out`.
+
+    source: a file, a folder of shards, a pattern, or an array (n, dim). vector, ids, payload: names of columns in the
+    files, or ids and payloads themselves, one a row; ids default to 0..n-1. queries: sample queries, a file or an array
+    (m, dim): half of them shapes the index, the other half measures its recall. replace: put the new index in the place
+    of an index that is there. Raises OptionsError, SourceError, BadRowsError, BudgetTooSmallError, IndexExistsError,
+    DiskFullError, BuildCancelledError; nothing is left behind then.
+    """
+    options = options or BuildOptions()
+    target = Path(out)
+    _require_place(target, replace=replace)
+    opened, design = check_build(source, options=options, vector=vector, ids=ids, payload=payload)
+    folder = manifest.temporary_sibling(target)
+    building = _Building(opened, folder, options, Steps(on_progress, cancel))
+    try:
+        building.run(ids, payload, queries)
+        building.steps.start("publish", 1)
+        manifest.publish(folder, target, replace=replace)
+        building.steps.advance(1, 1)
+        return building.report
+    except BaseException:
+        building.steps.abandon()
+        manifest.discard(folder)
+        raise
+
+
+def check_build(
+    source: str | os.PathLike[str] | NDArray[Any],
+    *,
+    options: BuildOptions,
+    vector: str | None = None,
+    ids: Ids = None,
+    payload: Payload = None,
+) -> tuple[VectorSource, Design]:
+    """Refuse what headers and options show to be impossible; returns the source and what it would become.
+
+    Takes no longer for more rows. The design counts every row as distinct; equal rows only make it smaller.
+    """
+    metric_of(options.metric)
+    if options.on_bad_rows not in ("fail", "skip"):
+        raise OptionsError(f'on_bad_rows is {options.on_bad_rows!r}, needed "fail" or "skip"')
+    if not 0.0 < options.recall < 1.0:
+        raise OptionsError(f"recall is {options.recall}, needed above 0 and below 1; exact searches are always possible")
+    if options.threads is not None and options.threads < 1:
+        raise OptionsError(f"threads is {options.threads}, needed at least 1")
+    names = payload if payload == "*" or (payload and isinstance(payload[0], str)) else None
+    opened = open_source(
+        source, vector=vector, ids=ids if isinstance(ids, str) else None, payload=names  # type: ignore[arg-type]
+    )
+    for what, given in (("ids", ids), ("payload", payload)):
+        if given is not None and not isinstance(given, str) and names is None and len(given) != opened.n:
+            raise SourceError(f"{len(given):,} {what} came for {opened.n:,} rows; one for each row is needed")
+    layout = PageLayout(opened.n, opened.dim, opened.dtype)
+    budget = budget_bytes(options.memory_budget, n=opened.n, dim=opened.dim)
+    return opened, choose_design(layout, nodes=opened.n, options=options, budget=budget)
+
+
+class _Building:
+    """One build under way. Each method is a phase or two; they run in the order of `run`."""
+
+    def __init__(self, source: VectorSource, folder: Path, options: BuildOptions, steps: Steps) -> None:
+        self.source, self.folder, self.options, self.steps = source, folder, options, steps
+        self.metric = metric_of(options.metric)
+        self.threads = options.threads or os.cpu_count() or 1
+        self.report = BuildReport(
+            dim=source.dim,
+            dtype=str(source.dtype),
+            metric=options.metric,
+            seed=options.seed,
+            threads=self.threads,
+            promised_recall=options.recall,
+            empty_files=[str(path) for path in source.empty_shards],
+            conversion=source.conversion,
+            may_differ="manifest.json and report.json hold times and dates; every other file is the same for the same seed",
+        )
+
+    def run(self, ids: Ids, payload: Payload, queries: Any) -> None:
+        """All phases up to a folder that is complete and verified."""
+        begun = time.monotonic()
+        with ThreadPoolExecutor(self.threads) as pool:
+            scan = self._scan(ids, payload, pool)
+            samples = self._sample(queries)
+            sources, sizes, order_in = self._distinct(scan)
+            encoded = self._encode(scan, sources, pool)
+        groups, disk_order = self._order(encoded, scan, sources, sizes, order_in)
+        places, codes = self._write(scan, disk_order, groups, payload)
+        preview = self._tuned(encoded, places, codes, samples)
+        self._finish(preview, places, begun)
+
+    # --- scan, sample -------------------------------------------------------------------------------------------
+
+    def _scan(self, ids: Ids, payload: Payload, pool: ThreadPoolExecutor) -> Scan:
+        spool = PayloadSpool(self.folder / "payload.tmp") if payload is not None else None
+        scan = scan_source(
+            self.source,
+            metric=self.metric,
+            skip_bad_rows=self.options.on_bad_rows == "skip",
+            payload_spool=spool,
+            pool=pool,
+            steps=self.steps,
+        )
+        if scan.n == 0:
+            raise SourceError(f"all {self.source.n:,} rows are bad; at least one good row is needed")
+        keep = np.ones(self.source.n, np.bool_)
+        keep[scan.skipped] = False
+        if ids is not None and not isinstance(ids, str):
+            scan.ids = [i for i, good in zip(ids, keep) if good] if len(scan.skipped) else ids  # type: ignore[assignment]
+        if scan.ids is None:
+            scan.ids = np.flatnonzero(keep).astype(np.uint64)
+        if spool is not None and payload and not isinstance(payload[0], str):
+            spool.append([p for p, good in zip(payload, keep) if good])  # type: ignore[misc]
+        self.report.rows = scan.n
+        self.report.skipped_rows = scan.bad_rows[:1000]
+        if scan.bad_rows:
+            self.report.warnings.append(f"{len(scan.bad_rows):,} bad rows were left out")
+        return scan
+
+    def _sample(self, queries: Any) -> NDArray[np.float32] | None:
+        """The sample queries, in an order of the seed's."""
+        self.steps.start("sample", 1)
+        if queries is None:
+            return None
+        if not isinstance(queries, np.ndarray):
+            queries = np.concatenate([block.vectors for block in open_source(queries).blocks()])
+        vectors = as_queries(queries, dim=self.source.dim, metric=self.metric)
+        if len(vectors) < 20:
+            raise OptionsError(f"{len(vectors)} sample queries came, at least 20 are needed to measure a recall")
+        self.steps.advance(1, 1)
+        return vectors[np.random.default_rng(self.options.seed).permutation(len(vectors))]
+
+    def _distinct(self, scan: Scan) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """(first row of each distinct vector, ascending; how many rows each has; rows sorted by node, then by row)."""
+        _, first, node, sizes = np.unique(scan.hashes, return_index=True, return_inverse=True, return_counts=True)
+        rank = np.argsort(first, kind="stable")
+        place = np.empty(len(rank), np.int64)
+        place[rank] = np.arange(len(rank))
+        by_node = np.argsort(place[node.reshape(-1)], kind="stable")
+        scan.hashes = np.zeros(0, np.uint64)
+        self.report.distinct_rows = len(first)
+        return first[rank].astype(np.int64), sizes[rank].astype(np.int64), by_node
+
+    # --- codes, order, write ------------------------------------------------------------------------------------
+
+    def _encode(self, scan: Scan, sources: NDArray[np.int64], pool: ThreadPoolExecutor) -> EncodedNodes:
+        options, nodes = self.options, len(sources)
+        layout = PageLayout(scan.n, self.source.dim, self.source.dtype)
+        budget = budget_bytes(options.memory_budget, n=scan.n, dim=self.source.dim)
+        self.design = choose_design(layout, nodes=nodes, options=options, budget=budget)
+        self.layout = layout
+        self.coder = Coder(
+            dim=layout.dim, metric=self.metric, bits=self.design.bits, mean=scan.mean, seed=options.seed
+        )
+        report = self.report
+        report.budget_bytes, report.preview = budget, self.design.preview.value
+        report.bits, report.degree = self.design.bits, self.design.degree
+        report.choices += self.design.choices
+        int8_codes: NDArray[np.int8]
+        if nodes * (self.coder.width + 12 + self.threads) <= WORK_BYTES:
+            int8_codes = np.empty((nodes, self.coder.width), np.int8)
+        else:
+            int8_codes = np.memmap(self.folder / "rows.tmp", np.int8, "w+", shape=(nodes, self.coder.width))
+            report.choices.append("rows for the graph lie in a mapped file: in memory they would break the build's bound")
+        return encode_nodes(
+            self.source,
+            scan.skipped,
+            sources,
+            self.coder,
+            longest=scan.longest,
+            int8_codes=int8_codes,
+            pool=pool,
+            steps=self.steps,
+        )
+
+    def _order(
+        self,
+        encoded: EncodedNodes,
+        scan: Scan,
+        sources: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        by_node: NDArray[np.int64],
+    ) -> tuple[Groups, NDArray[np.int64]]:
+        """Put the nodes in disk order; returns their groups and, for each disk row, its number among the kept rows."""
+        self.steps.start("order", 1)
+        rows = GraphRows(encoded.int8_codes, encoded.int8_scalars)
+        order = nearby_order(rows, page_rows=self.layout.vectors_per_page, seed=self.options.seed)
+        for array in (encoded.int8_codes, encoded.int8_scalars, encoded.codes, encoded.scalars):
+            permute_rows(array, order)
+            self.steps.check()
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        if len(sources) == scan.n:
+            disk_order = sources[order]
+        else:
+            ids = scan.ids
+            assert ids is not None, "ids are filled in by the scan"
+            disk_order = np.concatenate([_by_id(by_node[starts[v] : starts[v + 1]], ids) for v in order])
+        self.steps.advance(1, 1)
+        return Groups.of_sizes(sizes[order]), disk_order
+
+    def _write(
+        self, scan: Scan, disk_order: NDArray[np.int64], groups: Groups, payload: Payload
+    ) -> tuple[Places, NDArray[np.uint64] | None]:
+        layout = self.layout
+        assert scan.ids is not None, "ids are filled in by the scan"
+        codes = write_ids(self.folder, scan.ids, disk_order, codes_file=not layout.ids_in_pages)
+        disk_rows = np.empty(layout.n, np.int64)
+        disk_rows[disk_order] = np.arange(layout.n)
+        write_rows(self.source, scan.skipped, disk_rows, codes, layout, self.folder, steps=self.steps)
+        if scan.payload is not None:
+            with PayloadWriter(self.folder) as writer:
+                writer.append(scan.payload.read(disk_order))
+            scan.payload.close()
+        scan.ids = None
+        return Places(layout, groups), None if layout.ids_in_pages else codes
+
+    # --- graph, tune --------------------------------------------------------------------------------------------
+
+    def _tuned(
+        self,
+        encoded: EncodedNodes,
+        places: Places,
+        codes: NDArray[np.uint64] | None,
+        samples: NDArray[np.float32] | None,
+    ) -> Preview:
+        """The finished preview; operating points go into self.points."""
+        self.error_scale = encoded.error_scale
+        nodes = len(encoded.codes)
+        generator = np.random.default_rng(self.options.seed + 1)
+        held = np.zeros(0, np.int32)
+        if samples is None and nodes > FEW_NODES:
+            held = np.sort(generator.choice(nodes, min(HELD_OUT, nodes // 10), replace=False)).astype(np.int32)
+        preview, complete = self._build_preview(encoded, held)
+        if nodes <= FEW_NODES:
+            self.steps.start("tune", 1)
+            self.points = points_of_few(nodes, self.layout.n_pages)
+            self.report.promise_covers = "every query: all rows are read"
+            self.report.choices.append(f"exact: {nodes} distinct rows are so few that all are read for each query")
+        elif samples is not None:
+            half = min(len(samples) // 2, HELD_OUT)
+            preview = self._shaped(preview, samples[half:], places, codes)
+            self._tune(preview, samples[:half], np.zeros(0, np.int32), places, codes)
+            self.report.promise_covers = (
+                f"queries like the {half:,} sample queries it was measured with, held back from shaping the index"
+            )
+        else:
+            rows = places.groups.first_rows(held)
+            self._tune(preview, self._stored(rows), held, places, codes)
+            self.report.promise_covers = (
+                f"queries like the rows only: it was measured with {len(held):,} rows held out of the preview. "
+                "Give sample queries (queries=) to have it cover queries of another kind"
+            )
+        complete()
+        return preview
+
+    def _build_preview(self, encoded: EncodedNodes, held: NDArray[np.int32]) -> tuple[Preview, Any]:
+        """The preview without the held-out nodes, and what inserts them."""
+        if self.design.preview is PreviewKind.FLAT:
+            self.steps.start("graph", 1)
+            return FlatPreview(encoded.codes, encoded.scalars, self.design.bits), lambda: None
+        rows = GraphRows(encoded.int8_codes, encoded.int8_scalars)
+        options = GraphOptions(degree=self.design.degree, seed=self.options.seed)
+        self.steps.start("graph", len(rows))
+        among = np.setdiff1d(np.arange(len(rows), dtype=np.int32), held) if len(held) else None
+        links, entries = build_graph(
+            rows, options=options, threads=self.threads, among=among, on_progress=self.steps.advance
+        )
+        preview = GraphPreview(encoded.codes, encoded.scalars, links, entries, self.design.bits)
+
+        def complete() -> None:
+            if len(held):
+                insert_rows(rows, links, entries, held, options=options, threads=self.threads)
+            encoded.int8_codes = np.zeros((0, 0), np.int8)
+            (self.folder / "rows.tmp").unlink(missing_ok=True)
+
+        return preview, complete
+
+    def _shaped(
+        self,
+        preview: Preview,
+        samples: NDArray[np.float32],
+        places: Places,
+        codes: NDArray[np.uint64] | None,
+    ) -> Preview:
+        """The graph with links between rows that answer one sample query together."""
+        return preview
+
+    def _tune(
+        self,
+        preview: Preview,
+        queries: NDArray[np.float32],
+        held: NDArray[np.int32],
+        places: Places,
+        codes: NDArray[np.uint64] | None,
+    ) -> None:
+        self.steps.start("tune", len(MEASURED_K))
+        surplus = 50 + ANSWERS * len(held) // max(1, preview.nodes) * 2 if len(held) else 0
+        with VectorFile.open(self.folder, self.layout) as file:
+            best = search_all(
+                file.reader(),
+                places,
+                codes,
+                queries,
+                metric=KERNEL_METRIC[self.metric],
+                k=ANSWERS + surplus,
+                check=lambda done, total: self.steps.check(),
+            )
+        true_rows = _first_outside(best.rows, best.counts, places.groups.first_rows(held))
+        tuner = Tuner(preview, self.coder, self.error_scale, places)
+        measured = tuner.measure(TuneQueries(queries, true_rows, held), check=self.steps.advance)
+        self.points = useful(measured)
+        self.report.curve = [p.to_dict() for p in self.points]
+
+    def _stored(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Stored vectors of some rows, as queries; zero vectors under cosine are never drawn as such."""
+        layout = self.layout
+        file = np.memmap(self.folder / "vectors.bin", np.uint8, "r")
+        starts = layout.first_page(rows) * 4096 + layout.vector_offset(rows)
+        raw = np.stack([file[s : s + layout.vector_bytes] for s in starts])
+        return raw.view(layout.dtype).astype(np.float32)
+
+    # --- verify -------------------------------------------------------------------------------------------------
+
+    def _finish(self, preview: Preview, places: Places, begun: float) -> None:
+        """Write what is left, search it, then write report and manifest."""
+        self.steps.start("verify", 2)
+        preview.save(self.folder)
+        np.save(self.folder / "mean.npy", self.coder.mean)
+        if len(places.groups.nodes):
+            np.save(self.folder / "groups.npy", np.stack([places.groups.nodes.astype(np.int64), places.groups.extra]))
+        report = self.report
+        point = choose_point(self.points, k=10, recall=self.options.recall)
+        report.measured_recall = {"recall": point.recall, "low": point.low, "high": point.high, "pages": point.pages}
+        report.promise_kept = point.low >= self.options.recall
+        if not report.promise_kept:
+            report.warnings.append(
+                f"recall {self.options.recall} at k = 10 was not reached: the best operating point gives {point.recall:.4f} "
+                f"(interval {point.low:.4f} to {point.high:.4f}). A larger memory_budget buys more bits and links."
+            )
+        described = self._manifest_fields(preview)
+        self._verify(manifest.Manifest(**described, format_version=manifest.FORMAT_VERSION, files={}, created_at=""))
+        report.phases = self.steps.seconds
+        report.peak_bytes = self.steps.finish()
+        report.seconds = round(time.monotonic() - begun, 3)
+        report.disk_bytes = sum(f.stat().st_size for f in self.folder.rglob("*") if f.is_file())
+        (self.folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report.to_dict()), indent=1))
+        manifest.write_manifest(self.folder, **described)
+
+    def _manifest_fields(self, preview: Preview) -> dict[str, Any]:
+        report = self.report
+        return {
+            "n": self.layout.n,
+            "dim": self.layout.dim,
+            "dtype": str(self.layout.dtype),
+            "metric": self.metric.value,
+            "preview": preview.kind.value,
+            "preview_parameters": {
+                "bits": preview.bits,
+                "degree": self.design.degree,
+                "seed": self.options.seed,
+                "error_scale": self.error_scale,
+            },
+            "operating_points": [p.to_dict() for p in self.points],
+            "promise": {
+                "recall": self.options.recall,
+                "kept": report.promise_kept,
+                "measured": report.measured_recall,
+                "covers": report.promise_covers,
+            },
+            "extras": {"budget_bytes": report.budget_bytes, "choices": report.choices, "warnings": report.warnings},
+        }
+
+    def _verify(self, described: manifest.Manifest) -> None:
+        """Open what was written and search it with stored rows."""
+        with OpenIndex(open_generation(self.folder, OpenOptions(), described=described)) as index:
+            rows = np.linspace(0, index.n - 1, min(64, index.n)).astype(np.int64)
+            wide = index.vectors(rows).astype(np.float32)
+            usable = wide.any(axis=1) if self.options.metric == "cosine" else np.ones(len(wide), np.bool_)
+            if usable.any():
+                index.search(wide[usable], k=min(10, index.n))
+            self.report.resident_bytes = index.generation.resident_bytes()
+        self.steps.advance(2, 2)
+
+
+def _require_place(target: Path, *, replace: bool) -> None:
+    if not target.exists():
+        return
+    if not replace:
+        raise IndexExistsError(f"{target} exists already. Remove it, choose another place, or pass replace=True.")
+    manifest.read_manifest(target)
+
+
+def _by_id(rows: NDArray[np.int64], ids: Any) -> NDArray[np.int64]:
+    """Rows of one node, ascending by id."""
+    if len(rows) == 1:
+        return rows
+    return np.array(sorted(rows, key=lambda r: (isinstance(ids[r], str), ids[r])), np.int64)
+
+
+def _first_outside(
+    rows: NDArray[np.int64], counts: NDArray[np.int64], left_out: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The first ANSWERS rows of each list that are not left out; -1 where there are fewer."""
+    good = ~np.isin(rows, left_out) & (np.arange(rows.shape[1]) < counts[:, None])
+    order = np.argsort(~good, axis=1, kind="stable")
+    picked = np.take_along_axis(np.where(good, rows, -1), order, axis=1)
+    out = np.full((len(rows), ANSWERS), -1, np.int64)
+    out[:, : min(ANSWERS, picked.shape[1])] = picked[:, :ANSWERS]
+    return out
+
+
+__all__ = ["OperatingPoint", "build", "check_build"]

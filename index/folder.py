@@ -1,0 +1,156 @@
+"""A generation's folder, open: every part of it in memory or ready to be read.
+
+Generation        the parts that a search needs
+open_generation   folder -> Generation; refuses what contradicts itself
+describe          parts -> the manifest's fields
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from index.codes import Coder
+from index.fullview import PageLayout, VectorFile
+from index.ids import IDS_FOLDER, IdTable
+from index.manifest import Manifest, read_manifest
+from index.metric import metric_of
+from index.operating_points import OperatingPoint
+from index.options import Metric, OpenOptions, PreviewKind
+from index.payload import PAYLOAD_FOLDER, PayloadFile
+from index.preview import Groups, Preview
+from index.preview.flat import FlatPreview
+from index.preview.graph import GraphPreview
+from index.preview.resident import load_resident
+from index.rerank import Places
+
+
+@dataclass(slots=True)
+class Generation:
+    """One immutable index. Threads: everything here may be read from any."""
+
+    path: Path
+    manifest: Manifest
+    metric: Metric
+    layout: PageLayout
+    coder: Coder
+    preview: Preview
+    places: Places
+    error_scale: float
+    points: list[OperatingPoint]
+    vectors: VectorFile
+    ids: IdTable
+    resident_codes: NDArray[np.uint64] | None
+    payload: PayloadFile | None
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return self.layout.n
+
+    @property
+    def dim(self) -> int:
+        """Components of a vector."""
+        return self.layout.dim
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of stored vectors."""
+        return self.layout.dtype
+
+    @property
+    def promised_recall(self) -> float:
+        """The recall that searches aim at unless they say otherwise."""
+        return float(self.manifest.promise["recall"])
+
+    def resident_bytes(self) -> dict[str, int]:
+        """Memory by part, scratch of searches not counted."""
+        parts = dict(self.preview.resident_bytes())
+        parts["checksums"] = self.vectors.resident_bytes()
+        parts["coder"] = self.coder.resident_bytes
+        parts["groups"] = self.places.groups.resident_bytes
+        if self.resident_codes is not None:
+            parts["ids"] = self.resident_codes.nbytes
+        return parts
+
+    def stats(self) -> dict[str, Any]:
+        """What `inspect` and the collection's info show."""
+        manifest = self.manifest
+        return {
+            "rows": self.n,
+            "distinct_rows": self.preview.nodes,
+            "dim": self.dim,
+            "dtype": str(self.dtype),
+            "metric": self.metric.value,
+            "order": "higher is better" if self.metric.larger_is_better else "lower is better",
+            "preview": self.preview.kind.value,
+            "bits": self.preview.bits,
+            "degree": manifest.preview_parameters.get("degree", 0),
+            "resident_bytes": self.resident_bytes(),
+            "disk_bytes": sum(entry.size for entry in manifest.files.values()),
+            "operating_points": [p.to_dict() for p in self.points],
+            "promise": manifest.promise,
+            "io_mode": self.vectors.mode.value,
+            "io_reason": self.vectors.reason,
+            "format_version": manifest.format_version,
+            "created_at": manifest.created_at,
+        }
+
+    def close(self) -> None:
+        """Close all files; waits for reads in flight."""
+        self.vectors.close()
+        self.ids.close()
+        if self.payload is not None:
+            self.payload.close()
+
+
+def open_generation(folder: Path, options: OpenOptions, *, described: Manifest | None = None) -> Generation:
+    """Open a folder. described: its manifest where it is not written yet (a build verifies before it writes it)."""
+    manifest = described or read_manifest(folder)
+    metric = metric_of(manifest.metric)
+    layout = PageLayout(manifest.n, manifest.dim, np.dtype(manifest.dtype))
+    parameters = manifest.preview_parameters
+    huge = options.huge_pages
+    coder = Coder(
+        dim=layout.dim,
+        metric=metric,
+        bits=parameters["bits"],
+        mean=np.load(folder / "mean.npy"),
+        seed=parameters["seed"],
+    )
+    preview: Preview
+    if PreviewKind(manifest.preview) is PreviewKind.GRAPH:
+        preview = GraphPreview.load(folder, bits=coder.bits, huge_pages=huge)
+    else:
+        preview = FlatPreview.load(folder, bits=coder.bits, huge_pages=huge)
+    vectors = VectorFile.open(folder, layout, options.io_mode)
+    codes = None
+    if not layout.ids_in_pages:
+        codes = load_resident(folder / IDS_FOLDER / "codes.npy", huge_pages=huge).view(np.uint64)
+    return Generation(
+        path=folder,
+        manifest=manifest,
+        metric=metric,
+        layout=layout,
+        coder=coder,
+        preview=preview,
+        places=Places(layout, _groups(folder)),
+        error_scale=float(parameters["error_scale"]),
+        points=[OperatingPoint.from_dict(p) for p in manifest.operating_points],
+        vectors=vectors,
+        ids=IdTable.open(folder),
+        resident_codes=codes,
+        payload=PayloadFile.open(folder) if (folder / PAYLOAD_FOLDER).exists() else None,
+    )
+
+
+def _groups(folder: Path) -> Groups:
+    path = folder / "groups.npy"
+    if not path.exists():
+        return Groups(np.zeros(0, np.int32), np.zeros(0, np.int64))
+    nodes, extra = np.load(path)
+    return Groups(nodes.astype(np.int32), extra.astype(np.int64))

@@ -1,0 +1,270 @@
+"""The passes of a build over its source. Each streams blocks; none holds the vectors.
+
+scan_source   every row is validated and hashed; mean, lengths, ids; payload spooled to disk
+encode_nodes  distinct rows -> int8 rows for the graph, and codes
+write_rows    rows in disk order into the vector file, through buckets on disk
+
+A row here is counted among the rows that are kept: rows skipped as bad have no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from index.codes import Coder, encode_int8
+from index.errors import BadRowsError
+from index.fullview import VectorFileWriter
+from index.fullview.layout import PageLayout
+from index.options import Metric
+from index.report import Steps
+from index.sources import Block, VectorSource, find_bad_rows
+
+BUCKET_BYTES = 64_000_000
+LISTED_BAD_ROWS = 1000
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class Scan:
+    """What the first pass learnt. n: rows kept; skipped: source rows left out, ascending; hashes uint64 (n,);
+    mean float32 (dim,): of unit vectors under cosine; longest: the largest |x|^2; ids: as given, or None."""
+
+    n: int
+    skipped: NDArray[np.int64]
+    bad_rows: list[tuple[str, int, int, str]]
+    hashes: NDArray[np.uint64]
+    mean: NDArray[np.float32]
+    longest: float
+    ids: list[Any] | NDArray[Any] | None
+    payload: PayloadSpool | None
+
+
+class PayloadSpool:
+    """Payloads in the order of the rows, on disk until they are written in disk order."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("w+b")
+        self._ends: list[NDArray[np.int64]] = []
+        self._at = 0
+
+    def append(self, payloads: Iterable[dict[str, Any] | None]) -> None:
+        """Keep the payloads of the next rows."""
+        encoded = [msgspec.json.encode(p) if p else b"" for p in payloads]
+        self._file.write(b"".join(encoded))
+        ends = self._at + np.cumsum([len(e) for e in encoded], dtype=np.int64)
+        self._at = int(ends[-1]) if len(ends) else self._at
+        self._ends.append(ends)
+
+    def read(self, rows: NDArray[np.int64]) -> Iterator[bytes | None]:
+        """The payloads of rows in any order."""
+        ends = np.concatenate([np.zeros(1, np.int64), *self._ends])
+        self._file.flush()
+        for row in rows:
+            self._file.seek(ends[row])
+            yield self._file.read(int(ends[row + 1] - ends[row])) or None
+
+    def close(self) -> None:
+        """Delete the spool."""
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+
+def ahead(pool: ThreadPoolExecutor, items: Iterable[T], work: Callable[[T], R], *, most: int) -> Iterator[R]:
+    """work(item) for each item, in order, with up to `most` of them running: memory stays bounded."""
+    running: list[Any] = []
+    for item in items:
+        running.append(pool.submit(work, item))
+        if len(running) >= most:
+            yield running.pop(0).result()
+    for future in running:
+        yield future.result()
+
+
+def scan_source(
+    source: VectorSource,
+    *,
+    metric: Metric,
+    skip_bad_rows: bool,
+    payload_spool: PayloadSpool | None,
+    pool: ThreadPoolExecutor,
+    steps: Steps,
+) -> Scan:
+    """Look at every row once. Raises BadRowsError after the whole pass, so that all bad rows are counted."""
+    steps.start("scan", source.n)
+    total = np.zeros(source.dim, np.float64)
+    longest = 0.0
+    hashes: list[NDArray[np.uint64]] = []
+    skipped: list[NDArray[np.int64]] = []
+    bad_rows: list[tuple[str, int, int, str]] = []
+    ids: list[Any] = []
+    kept = 0
+    for block, seen in ahead(pool, source.blocks(), lambda b: (b, _look(b, metric)), most=4):
+        bad, keep, block_hashes, block_sum, block_longest = seen
+        bad_rows.extend((block.file, block.file_start + b.index, b.column, b.reason) for b in bad)
+        skipped.append(block.start + np.flatnonzero(~keep))
+        hashes.append(block_hashes)
+        total += block_sum
+        longest = max(longest, block_longest)
+        kept += len(block_hashes)
+        if block.ids is not None:
+            ids.append(_only(block.ids, keep))
+        if payload_spool is not None and block.payload is not None:
+            payload_spool.append([p for p, good in zip(block.payload, keep, strict=True) if good])
+        steps.advance(block.start + len(block), source.n)
+    if bad_rows and not skip_bad_rows:
+        raise BadRowsError(rows=bad_rows[:LISTED_BAD_ROWS], count=len(bad_rows))
+    return Scan(
+        n=kept,
+        skipped=np.concatenate(skipped),
+        bad_rows=bad_rows,
+        hashes=np.concatenate(hashes),
+        mean=(total / max(1, kept)).astype(np.float32),
+        longest=longest,
+        ids=_joined(ids) if ids else None,
+        payload=payload_spool,
+    )
+
+
+def _look(block: Block, metric: Metric) -> tuple[list[Any], NDArray[np.bool_], NDArray[np.uint64], Any, float]:
+    """Bad rows, which rows are kept, their hashes, the sum of the (unit) vectors, the largest squared length."""
+    bad = find_bad_rows(block)
+    keep = np.ones(len(block), np.bool_)
+    keep[[b.index for b in bad]] = False
+    vectors = block.vectors[keep] if bad else block.vectors
+    digest = xxhash.xxh3_64_intdigest
+    hashes = np.fromiter((digest(row) for row in vectors), np.uint64, len(vectors))
+    wide = vectors.astype(np.float32)
+    lengths = np.einsum("ij,ij->i", wide, wide, dtype=np.float64)
+    longest = float(lengths.max(initial=0.0))
+    if metric is Metric.COSINE:
+        weights = np.divide(1.0, np.sqrt(lengths), out=np.zeros_like(lengths), where=lengths > 0)
+        return bad, keep, hashes, weights.astype(np.float32) @ wide, longest
+    return bad, keep, hashes, wide.sum(axis=0, dtype=np.float64), longest
+
+
+def _only(ids: Any, keep: NDArray[np.bool_]) -> Any:
+    if isinstance(ids, np.ndarray):
+        return ids[keep]
+    return [i for i, good in zip(ids, keep, strict=True) if good]
+
+
+def _joined(parts: list[Any]) -> Any:
+    if all(isinstance(p, np.ndarray) for p in parts):
+        return np.concatenate(parts)
+    return [i for part in parts for i in (part.tolist() if isinstance(part, np.ndarray) else part)]
+
+
+def kept_blocks(source: VectorSource, skipped: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """(number of the first kept row, vectors of the kept rows) of each block."""
+    for block in source.blocks():
+        vectors = block.vectors
+        first = block.start - int(np.searchsorted(skipped, block.start))
+        inside = skipped[(skipped >= block.start) & (skipped < block.start + len(block))]
+        if len(inside):
+            vectors = np.delete(vectors, inside - block.start, axis=0)
+        yield first, vectors
+
+
+@dataclass(slots=True)
+class EncodedNodes:
+    """Distinct rows. int8_codes (nodes, width), int8_scalars float32 (nodes, 3): see kernels/insert.py; codes uint8
+    (nodes, stride), scalars float32 (nodes, 2): the preview's; error_scale: see Coder."""
+
+    int8_codes: NDArray[np.int8]
+    int8_scalars: NDArray[np.float32]
+    codes: NDArray[np.uint8]
+    scalars: NDArray[np.float32]
+    error_scale: float
+
+
+def encode_nodes(
+    source: VectorSource,
+    skipped: NDArray[np.int64],
+    nodes: NDArray[np.int64],
+    coder: Coder,
+    *,
+    longest: float,
+    int8_codes: NDArray[np.int8],
+    pool: ThreadPoolExecutor,
+    steps: Steps,
+) -> EncodedNodes:
+    """Encode the kept rows `nodes` (ascending). int8_codes: where the int8 rows go."""
+    steps.start("codes", source.n)
+    count = len(nodes)
+    int8_scalars = np.zeros((count, 3), np.float32)
+    codes, scalars = np.empty((count, coder.stride), np.uint8), np.empty((count, 2), np.float32)
+    error_scales: list[float] = []
+
+    def encode(item: tuple[int, NDArray[Any]]) -> int:
+        first, vectors = item
+        a, b = np.searchsorted(nodes, (first, first + len(vectors)))
+        mine = vectors[nodes[a:b] - first].astype(np.float32)
+        rotated = coder.rotated(mine)
+        extra = None
+        if coder.metric is Metric.DOT:
+            lengths = np.einsum("ij,ij->i", mine, mine, dtype=np.float64)
+            extra = np.sqrt(np.maximum(longest - lengths, 0.0)).astype(np.float32)
+        int8_codes[a:b], int8_scalars[a:b] = encode_int8(rotated, extra=extra)
+        codes[a:b], scalars[a:b] = coder.encode_block(rotated)
+        if first == 0 and b > a:
+            error_scales.append(coder.error_scale(rotated[:4096]))
+        return first + len(vectors)
+
+    for done in ahead(pool, kept_blocks(source, skipped), encode, most=4):
+        steps.advance(min(done, source.n), source.n)
+    return EncodedNodes(int8_codes, int8_scalars, codes, scalars, error_scales[0] if error_scales else 0.0)
+
+
+def write_rows(
+    source: VectorSource,
+    skipped: NDArray[np.int64],
+    disk_rows: NDArray[np.int64],
+    id_codes: NDArray[np.uint64],
+    layout: PageLayout,
+    folder: Path,
+    *,
+    steps: Steps,
+) -> None:
+    """Write the vector file. disk_rows int64 (n,): where each kept row goes; id_codes uint64 (n,): in disk order.
+
+    Rows are dealt into buckets of consecutive disk rows, files of 64 MB beside the vector file; then each bucket is
+    put in order in memory.
+    """
+    steps.start("write", 2 * layout.n)
+    each = max(1, BUCKET_BYTES // layout.vector_bytes)
+    buckets = -(-layout.n // each)
+    paths = [folder / f"bucket-{b}.tmp" for b in range(buckets)]
+    record = np.dtype([("row", np.int64), ("vector", layout.dtype, (layout.dim,))])
+    files = [path.open("wb") for path in paths]
+    try:
+        for first, vectors in kept_blocks(source, skipped):
+            rows = disk_rows[first : first + len(vectors)]
+            records = np.empty(len(vectors), record)
+            records["row"], records["vector"] = rows, vectors
+            where = rows // each
+            for b in np.unique(where):
+                files[b].write(records[where == b].tobytes())
+            steps.advance(first + len(vectors), 2 * layout.n)
+    finally:
+        for file in files:
+            file.close()
+    with VectorFileWriter(folder / "vectors.bin", layout) as writer:
+        for b, path in enumerate(paths):
+            records = np.fromfile(path, record)
+            path.unlink()
+            ordered = np.empty((len(records), layout.dim), layout.dtype)
+            ordered[records["row"] - b * each] = records["vector"]
+            writer.append(ordered, id_codes[b * each : b * each + len(ordered)])
+            steps.advance(layout.n + min((b + 1) * each, layout.n), 2 * layout.n)

@@ -1,0 +1,300 @@
+"""Two-stage search: propose candidates from the preview in memory, rerank them exactly from the vector file.
+
+OpenIndex.search   the whole path of a query, from top to bottom
+open_index         a folder that `build` made, ready to search
+
+The walk of the next few queries runs while the pages of the last few are read. Invariant: a score that leaves here is
+exact. Not here: how candidates are found (preview/), which are read (rerank.py), how pages are read (fullview/).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from index import exact
+from index.errors import IndexClosedError, OptionsError
+from index.folder import Generation, open_generation
+from index.fullview import PageReader, aligned_pages
+from index.hits import Hits, Work
+from index.kernels import score
+from index.metric import KERNEL_METRIC, as_queries, inward, outward
+from index.operating_points import FixedDepth, OperatingPoint, RerankRule, choose_point, effort_for
+from index.options import Metric, OpenOptions, PreviewKind, SearchOptions
+from index.preview import Candidates, Scratch
+from index.rerank import BestHits, ReadPlan, score_reads
+
+QUERIES_AT_ONCE = 16
+"""Queries whose pages are asked for together: enough to keep the device's queue full."""
+
+
+class SearchScratch:
+    """What one running search borrows: a page reader, two page buffers in turn, the preview's scratch."""
+
+    def __init__(self, generation: Generation) -> None:
+        self.reader: PageReader = generation.vectors.reader()
+        self.preview = Scratch()
+        self._buffers = [aligned_pages(64), aligned_pages(64)]
+        self._turn = 0
+
+    def buffer(self, pages: int) -> NDArray[np.uint8]:
+        """The other buffer of the two, at least `pages` long: the last one may still be in use."""
+        self._turn ^= 1
+        if len(self._buffers[self._turn]) < pages:
+            self._buffers[self._turn] = aligned_pages(max(pages, 2 * len(self._buffers[self._turn])))
+        return self._buffers[self._turn]
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory held."""
+        return sum(b.nbytes for b in self._buffers) + self.preview.resident_bytes
+
+
+class OpenIndex:
+    """An index open for reading.
+
+    Threads: search() from any number at once, each call on its caller's thread. Fork: a child may go on searching.
+    close() waits for running searches. Arrays returned are the caller's.
+    """
+
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
+        self.n, self.dim, self.metric = generation.n, generation.dim, generation.metric
+        self.dtype, self.path = generation.dtype, generation.path
+        self.ids, self.payload = generation.ids, generation.payload
+        self._idle: list[SearchScratch] = []
+        self._closed = False
+        self._pid = os.getpid()
+
+    def search(self, queries: Any, k: int = 10, options: SearchOptions | None = None) -> Hits:
+        """The k nearest stored vectors of each query, nearest first, with exact scores.
+
+        queries: (m, dim) or (dim,), any numeric dtype; k >= 1, more than n gives n hits.
+        Raises ShapeMismatchError, BadQueryError, OptionsError, ReadFailedError, CorruptIndexError, IndexClosedError.
+        """
+        options = options or SearchOptions()
+        vectors = as_queries(queries, dim=self.dim, metric=self.metric)
+        k = _require_k(k, self.n)
+        if options.exact:
+            return self._search_exact(vectors, k, options)
+        effort, width, rule = self._effort(k, options)
+        work = Work.empty(len(vectors))
+        best = BestHits.empty(len(vectors), k)
+        with self._scratch() as scratch:
+            waiting: tuple[slice, ReadPlan, NDArray[np.uint8]] | None = None
+            for start in range(0, len(vectors), QUERIES_AT_ONCE):
+                part = slice(start, min(start + QUERIES_AT_ONCE, len(vectors)))
+                plan = self._propose(vectors[part], k, effort, width, rule, scratch, work, part)
+                if waiting is not None:
+                    self._wait(scratch, work, waiting[0])
+                pages = scratch.buffer(len(plan.pages))
+                scratch.reader.begin(plan.pages, out=pages)
+                if waiting is not None:
+                    self._rerank(vectors, best, work, *waiting)
+                waiting = part, plan, pages
+            if waiting is not None:
+                self._wait(scratch, work, waiting[0])
+                self._rerank(vectors, best, work, *waiting)
+        best.sort()
+        return self._hits(best, work, options)
+
+    def _propose(
+        self,
+        vectors: NDArray[np.float32],
+        k: int,
+        effort: int,
+        width: int,
+        rule: RerankRule,
+        scratch: SearchScratch,
+        work: Work,
+        part: slice,
+    ) -> ReadPlan:
+        """Candidates of a few queries, and which pages to read for them."""
+        begun = time.perf_counter()
+        generation = self.generation
+        prepared = generation.coder.prepare(vectors)
+        candidates: Candidates = generation.preview.candidates(
+            prepared, effort=effort, width=width, scratch=scratch.preview
+        )
+        reach = prepared.lengths * np.float32(generation.error_scale)
+        plan = generation.places.plan_reads(
+            candidates, generation.preview.error_scales(), reach, k=k, rule=rule
+        )
+        work.hops[part], work.rows_scored[part] = candidates.hops, candidates.scored
+        work.candidates[part] = plan.chosen
+        work.pages_read[part] = np.diff(plan.offsets) * generation.layout.pages_per_vector
+        work.spend("preview", part, begun)
+        return plan
+
+    def _wait(self, scratch: SearchScratch, work: Work, part: slice) -> None:
+        """Wait until the pages asked for are there and verified."""
+        begun = time.perf_counter()
+        scratch.reader.finish()
+        work.spend("read", part, begun)
+
+    def _rerank(
+        self,
+        vectors: NDArray[np.float32],
+        best: BestHits,
+        work: Work,
+        part: slice,
+        plan: ReadPlan,
+        pages: NDArray[np.uint8],
+    ) -> None:
+        """Score all rows on the pages and keep each query's best."""
+        begun = time.perf_counter()
+        mine = BestHits(best.scores[part], best.codes[part], best.rows[part], best.counts[part])
+        some = vectors[part]
+        score_reads(
+            some,
+            score.squared_lengths(some),
+            KERNEL_METRIC[self.metric],
+            self.generation.layout,
+            plan,
+            pages[: len(plan.pages)],
+            self.generation.resident_codes,
+            mine,
+        )
+        work.rows_reranked[part] = np.diff(plan.offsets) * self.generation.layout.vectors_per_page
+        work.spend("rerank", part, begun)
+
+    def _search_exact(self, vectors: NDArray[np.float32], k: int, options: SearchOptions) -> Hits:
+        generation, begun = self.generation, time.perf_counter()
+        work = Work.empty(len(vectors))
+        with self._scratch() as scratch:
+            best = exact.search_all(
+                scratch.reader,
+                generation.places,
+                generation.resident_codes,
+                vectors,
+                metric=KERNEL_METRIC[self.metric],
+                k=k,
+            )
+        work.rows_reranked[:], work.candidates[:] = self.n, self.n
+        work.pages_read[:] = generation.layout.n_pages
+        work.spend("exact", slice(0, len(vectors)), begun)
+        return self._hits(best, work, options)
+
+    def _hits(self, best: BestHits, work: Work, options: SearchOptions) -> Hits:
+        """Ids and outward scores; hits worse than the threshold are cut off."""
+        counts = best.counts
+        if options.score_threshold is not None:
+            limit = np.float32(inward(options.score_threshold, self.metric))
+            good = (best.scores >= limit) & (np.arange(best.scores.shape[1]) < counts[:, None])
+            counts = good.sum(axis=1).astype(np.int64)
+        work.finish()
+        return Hits(
+            ids=self.ids.ids_of_codes(best.codes),
+            scores=outward(best.scores, self.metric),
+            counts=counts,
+            rows=best.rows,
+            work=work,
+        )
+
+    def _effort(self, k: int, options: SearchOptions) -> tuple[int, int, RerankRule]:
+        """(effort, candidates kept at least, rerank rule) of a search."""
+        point = self.point(k, options.recall)
+        given = options.beam if self.generation.preview.kind is not PreviewKind.IVF else options.probes
+        if options.recall is not None and given is not None:
+            raise OptionsError("recall and beam or probes were both given; recall chooses the effort itself. Give one.")
+        for name in ("beam", "probes", "rerank"):
+            value = getattr(options, name)
+            if value is not None and value < 1:
+                raise OptionsError(f"{name} is {value}, it must be at least 1")
+        effort = given if given is not None else effort_for(point, k)
+        rule: RerankRule = FixedDepth(depth=options.rerank) if options.rerank is not None else point.rule
+        return effort, max(k, options.rerank or 0), rule
+
+    def point(self, k: int, recall: float | None = None) -> OperatingPoint:
+        """The operating point of a search for k hits: for the recall asked for, or the one promised at build."""
+        return choose_point(
+            self.generation.points, k=k, recall=self.generation.promised_recall if recall is None else recall
+        )
+
+    def stats(self) -> dict[str, Any]:
+        """Rows, dim, metric, preview, resident bytes by part, operating points, how pages are read and why."""
+        return self.generation.stats() | {
+            "scratch_bytes": sum(s.resident_bytes for s in self._idle),
+        }
+
+    def vectors(self, rows: Any) -> NDArray[np.generic]:
+        """Stored vectors, as given, of rows int64 (m,) -> (m, dim)."""
+        wanted = np.asarray(rows, np.int64).reshape(-1)
+        layout = self.generation.layout
+        out = np.empty((len(wanted), layout.dim), layout.dtype)
+        with self._scratch() as scratch:
+            for start in range(0, len(wanted), 1024):
+                some = wanted[start : start + 1024]
+                pages = self.generation.places.pages_of(some // layout.vectors_per_page)
+                buffer = scratch.buffer(len(pages))
+                scratch.reader.begin(pages, out=buffer)
+                scratch.reader.finish()
+                groups = buffer[: len(pages)].reshape(len(some), layout.group_bytes)
+                at = layout.vector_offset(some)[:, None] + np.arange(layout.vector_bytes)
+                out[start : start + len(some)] = np.take_along_axis(groups, at, axis=1).view(layout.dtype)
+        return out
+
+    def recall(
+        self, queries: Any, k: int = 10, options: SearchOptions | None = None
+    ) -> exact.RecallEstimate:
+        """Recall of searches with these options against the oracle, with its 95 % interval."""
+        options = options or SearchOptions()
+        found = self.search(queries, k, options)
+        true = self.search(queries, k, SearchOptions(exact=True, score_threshold=options.score_threshold))
+        sign = -1.0 if self.metric is Metric.L2 else 1.0
+        return exact.interval(
+            exact.recall_of(
+                (sign * found.scores).astype(np.float32), found.counts, (sign * true.scores).astype(np.float32), true.counts
+            )
+        )
+
+    @contextmanager
+    def _scratch(self) -> Iterator[SearchScratch]:
+        """Borrow scratch memory; it comes back unless the search failed."""
+        if self._closed:
+            raise IndexClosedError(f"{self.path} was closed; open the index again")
+        if self._pid != os.getpid():
+            # A forked child shares neither the parent's reads in flight nor its buffers.
+            self._idle, self._pid = [], os.getpid()
+        try:
+            scratch = self._idle.pop()
+        except IndexError:
+            scratch = SearchScratch(self.generation)
+        yield scratch
+        if self._closed:
+            scratch.reader.close()
+        else:
+            self._idle.append(scratch)
+
+    def close(self) -> None:
+        """Close the files. Searches that run end first or raise IndexClosedError."""
+        if not self._closed:
+            self._closed = True
+            self._idle.clear()
+            self.generation.close()
+
+    def __enter__(self) -> OpenIndex:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_index(path: str | os.PathLike[str], *, options: OpenOptions | None = None) -> OpenIndex:
+    """Open the index in a folder. Raises UnknownIndexError, CorruptIndexError, UnsupportedFormatError, OptionsError."""
+    return OpenIndex(open_generation(Path(path), options or OpenOptions()))
+
+
+def _require_k(k: Any, n: int) -> int:
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+        raise OptionsError(f"k is {k!r}, it must be a whole number of at least 1")
+    if k < 1:
+        raise OptionsError(f"k is {k}, it must be at least 1")
+    return min(int(k), n)

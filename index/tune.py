@@ -1,0 +1,140 @@
+"""Operating points: what recall each effort and each stop rule gives, measured before anyone is promised anything.
+
+The queries are rows that are not in the preview yet (rows that are in it flatter: 0.988 against 0.945 in a trial), or a
+held-back half of the sample queries. The truth is the oracle's. Nothing is read: whether a true neighbour would be found
+follows from the places that would be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from index.codes import Coder
+from index.exact import RecallEstimate, interval
+from index.kernels.choose import count_found
+from index.operating_points import MEASURED_K, OperatingPoint, StopByError
+from index.preview import Candidates, Preview, Scratch
+from index.rerank import Places
+
+BEAMS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
+STOPS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
+ENOUGH = 0.997
+"""Recall beyond which no wider beam is measured: the points above it would all serve the same requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneQueries:
+    """queries float32 (m, dim); true_rows int64 (m, 100), best first, -1 where there are fewer; left_out int32: nodes that
+    may not be candidates because they are the queries themselves, ascending."""
+
+    queries: NDArray[np.float32]
+    true_rows: NDArray[np.int64]
+    left_out: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuner:
+    """What a measurement needs beside the queries."""
+
+    preview: Preview
+    coder: Coder
+    error_scale: float
+    places: Places
+    efforts: tuple[int, ...] = BEAMS
+
+    def measure(self, tune: TuneQueries, *, check: Callable[[int, int], None]) -> list[OperatingPoint]:
+        """Points for k = 1, 10 and 100, effort by effort until recall is enough. check(done, total) may raise."""
+        points: list[OperatingPoint] = []
+        done = 0
+        for k in MEASURED_K:
+            for effort in self._efforts(k):
+                at_effort = list(self._measure_effort(tune, k, effort))
+                points.extend(at_effort)
+                if max(p.low for p in at_effort) >= ENOUGH:
+                    break
+            done += 1
+            check(done, len(MEASURED_K))
+        return points
+
+    def _efforts(self, k: int) -> Iterator[int]:
+        for effort in self.efforts:
+            if effort >= min(k, self.preview.nodes):
+                yield min(effort, self.preview.nodes)
+            if effort >= self.preview.nodes:
+                return
+
+    def _measure_effort(self, tune: TuneQueries, k: int, effort: int) -> Iterator[OperatingPoint]:
+        true = tune.true_rows[:, :k]
+        wanted = np.maximum((true >= 0).sum(axis=1), 1)
+        true_places = np.where(true >= 0, true // self.places.layout.vectors_per_page, -1)
+        prepared = self.coder.prepare(tune.queries)
+        found = self.preview.candidates(prepared, effort=effort, width=k, scratch=Scratch())
+        found = _without(found, tune.left_out)
+        reach = prepared.lengths * np.float32(self.error_scale)
+        for z in STOPS:
+            copy = Candidates(*(array.copy() for array in found))
+            plan = self.places.plan_reads(copy, self.preview.error_scales(), reach, k=k, rule=StopByError(z=z))
+            counts = np.diff(plan.offsets)
+            hits = np.empty(len(true), np.int64)
+            count_found(true_places, plan.places, plan.offsets, hits)
+            estimate: RecallEstimate = interval(hits / wanted)
+            yield OperatingPoint(
+                k=k,
+                effort=effort,
+                rule=StopByError(z=z),
+                recall=estimate.mean,
+                low=estimate.low,
+                high=estimate.high,
+                pages=float(counts.mean()) * self.places.layout.pages_per_vector,
+                rows_scored=float(found.scored.mean()),
+            )
+
+
+def _without(found: Candidates, left_out: NDArray[np.int32]) -> Candidates:
+    """The candidates without some nodes; order stays."""
+    if not len(left_out):
+        return found
+    place = np.minimum(np.searchsorted(left_out, found.nodes), len(left_out) - 1)
+    filled = np.arange(found.nodes.shape[1]) < found.counts[:, None]
+    good = filled & (left_out[place] != found.nodes)
+    order = np.argsort(~good, axis=1, kind="stable")
+    return Candidates(
+        np.ascontiguousarray(np.take_along_axis(found.nodes, order, axis=1)),
+        np.ascontiguousarray(np.take_along_axis(found.distances, order, axis=1)),
+        good.sum(axis=1).astype(np.int64),
+        found.hops,
+        found.scored,
+    )
+
+
+def useful(points: list[OperatingPoint]) -> list[OperatingPoint]:
+    """The points that some request may choose: no other of the same k is as cheap with as good a lower bound."""
+    kept: list[OperatingPoint] = []
+    for k in MEASURED_K:
+        best = -1.0
+        for point in sorted((p for p in points if p.k == k), key=lambda p: (p.cost, -p.low)):
+            if point.low > best:
+                kept.append(point)
+                best = point.low
+    return kept
+
+
+def points_of_few(nodes: int, pages: int) -> list[OperatingPoint]:
+    """The only point of a collection so small that everything is read: exact."""
+    return [
+        OperatingPoint(
+            k=k,
+            effort=max(1, nodes),
+            rule=StopByError(z=1e9),
+            recall=1.0,
+            low=1.0,
+            high=1.0,
+            pages=float(pages),
+            rows_scored=float(nodes),
+        )
+        for k in MEASURED_K
+    ]
