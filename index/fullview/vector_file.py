@@ -62,6 +62,8 @@ class VectorFile:
         self._pid = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
         self._readers: weakref.WeakSet[PageReader] = weakref.WeakSet()
+        # The reader that tried the mode goes to whoever asks first: giving an AIO context back takes the kernel 30 ms.
+        self._spare: PageReader | None = None
         self.checksums = load_checksums(folder / SUMS_NAME, layout)
 
     @classmethod
@@ -91,7 +93,8 @@ class VectorFile:
     def reader(self) -> PageReader:
         """A new reader, for one thread. Where the system has no more AIO contexts it reads by threads and says so."""
         with self._locked():
-            return self._new_reader()
+            spare, self._spare = self._spare, None
+            return spare or self._new_reader()
 
     def pool(self) -> ThreadPoolExecutor:
         """The threads that this file's readers share. For readers only."""
@@ -108,6 +111,7 @@ class VectorFile:
     def close(self) -> None:
         """Wait for reads in flight, close all readers and the file. May be called twice."""
         with self._locked():
+            self._spare = None
             for reader in list(self._readers):
                 reader.close()
             if self._pool is not None:
@@ -158,10 +162,11 @@ class VectorFile:
         self.mode = wanted or IoMode.LINUX_AIO
         if self.mode is IoMode.LINUX_AIO:
             try:
-                LinuxAioReader(self).close()
+                self._spare = LinuxAioReader(self)
+                self._readers.add(self._spare)
             except AioRefusedError as refusal:
                 if wanted is IoMode.LINUX_AIO:
-                    raise OptionsError(f'io_mode is linux_aio, but {refusal}. Use "auto" or threads.') from refusal
+                    raise OptionsError(f"io_mode is linux_aio, but {refusal}. Use auto or threads.") from refusal
                 self.mode, self.reason = IoMode.THREADS, str(refusal)
 
     def _new_reader(self) -> PageReader:
@@ -183,15 +188,12 @@ class VectorFile:
 
     def _check_header(self) -> None:
         # Read as a search will read, so that the mode is known to work and its kernels are compiled.
-        header = aligned_pages(1)
-        reader = self.reader()
-        try:
-            reader.sequential(0, 1, header)
-            check_vector_header(header.tobytes(), self.layout, self.path)
-            reader.begin(np.zeros(1, np.int64), header)
-            reader.finish()
-        finally:
-            reader.close()
+        header, reader = aligned_pages(1), self.reader()
+        reader.sequential(0, 1, header)
+        check_vector_header(header.tobytes(), self.layout, self.path)
+        reader.begin(np.zeros(1, np.int64), header)
+        reader.finish()
+        self._spare = reader
 
 
 def open_direct(path: Path) -> int:
