@@ -39,9 +39,9 @@ COLLECTIONS_FOLDER = "collections"
 DISTANCE_OF_METRIC = {"cosine": "Cosine", "dot": "Dot", "l2": "Euclid"}
 METRIC_OF_DISTANCE = {distance: metric for metric, distance in DISTANCE_OF_METRIC.items()}
 
-# An open collection holds this many descriptors; connections, databases and builds need the reserve.
+# What an empty collection will hold once it is built, and what connections, databases and builds need beside.
 _DESCRIPTORS_EACH = 3
-_DESCRIPTORS_RESERVE = 64
+_DESCRIPTORS_RESERVE = 24
 
 
 @dataclass(slots=True)
@@ -190,7 +190,7 @@ class Engine:
                 raise MalformedError(f"Cannot create collection {name!r}: an alias has that name. Delete the alias.")
             if name in self._collections:
                 raise ConflictError(f"Collection {name!r} already exists. Delete it first, or choose another name.")
-            self._require_descriptors()
+            self.require_descriptors()
             record = CollectionRecord(
                 id=uuid.uuid4().hex,
                 name=name,
@@ -317,13 +317,17 @@ class Engine:
         if old.record.generation is not None and not may_replace:
             raise ConflictError(f'Collection {record.name!r} already exists. Build with mode "replace" to replace it.')
 
-    def _require_descriptors(self) -> None:
+    def require_descriptors(self) -> None:
+        """Raises NoRoomError where one more collection would leave too few descriptors for everything else."""
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        needed = _DESCRIPTORS_EACH * (len(self._collections) + 1) + _DESCRIPTORS_RESERVE
+        empty = sum(collection.record.generation is None for collection in self._collections.values())
+        needed = (
+            sum(1 for _ in Path("/proc/self/fd").iterdir()) + _DESCRIPTORS_EACH * (empty + 1) + _DESCRIPTORS_RESERVE
+        )
         if needed > limit:
             raise NoRoomError(
-                f"{needed} open files would be needed for {len(self._collections) + 1} collections, the limit "
-                f"(ulimit -n) is {limit}. Raise it, or delete collections."
+                f"{needed} open files would be needed with one more collection, the limit (ulimit -n) is {limit}. "
+                "Raise it, or delete collections."
             )
 
     def _note_damage(self, lease: Lease, reason: str) -> None:

@@ -6,7 +6,7 @@ process -> server, on stdout: Progress lines, then one of Done, Failed, Cancelle
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,12 +18,20 @@ class BuildSpec(msgspec.Struct, kw_only=True):
     out: str
     vector: str | None = None
     id: str | None = None
-    payload: list[str] | None = None
+    payload: list[str] | str | None = None
+    """Names of columns, or `*`: every other column."""
     queries: str | None = None
     options: dict[str, Any]
     """Fields of index.BuildOptions."""
     expected_dim: int | None = None
     """Dimension of the empty collection that is filled."""
+
+    @property
+    def payload_names(self) -> Literal["*"] | list[str] | None:
+        """`payload` as index.build takes it."""
+        if isinstance(self.payload, str):
+            return "*" if self.payload == "*" else [self.payload]
+        return self.payload
 
 
 class Progress(msgspec.Struct, tag="progress", kw_only=True):

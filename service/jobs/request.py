@@ -29,14 +29,14 @@ class FileBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     path: str | None = None
     upload: str | None = None
-    vector: str | None = None
 
 
 class SourceBody(FileBody, forbid_unknown_fields=True, kw_only=True):
     """The rows to build from."""
 
+    vector: str | None = None
     id: str | None = None
-    payload: list[str] | None = None
+    payload: list[str] | Literal["*"] | None = None
 
 
 class BuildBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -95,6 +95,7 @@ def check(body: BuildBody, engine: Engine) -> None:
                 "Leave metric out, or delete the collection."
             )
     _require_ranges(body)
+    engine.require_descriptors()
     file_of(body.source, engine, member="source.path")
     if body.queries is not None:
         file_of(body.queries, engine, member="queries.path")
@@ -137,8 +138,8 @@ def _kept_options(config: bytes) -> dict[str, Any]:
 
 
 def _require_ranges(body: BuildBody | FullviewBody) -> None:
-    if body.recall is not None and not 0.0 < body.recall <= 1.0:
-        raise OutOfRangeError(f"recall is {body.recall}; it must be above 0 and at most 1.")
+    if body.recall is not None and not 0.0 < body.recall < 1.0:
+        raise OutOfRangeError(f"recall is {body.recall}; it must be above 0 and below 1.")
     if body.bits is not None and body.bits not in (1, 2, 4, 8, "auto", "pq"):
         raise OutOfRangeError(f'bits is {body.bits!r}; it must be 1, 2, 4, 8, "pq" or "auto".')
     threads = getattr(body, "threads", None)

@@ -60,7 +60,7 @@ def _run(spec: BuildSpec, build: Build, send: _Sender, cancel: threading.Event) 
         spec.out,
         options=BuildOptions(**spec.options),
         ids=spec.id,
-        payload=spec.payload,
+        payload=spec.payload_names,
         queries=spec.queries,
         vector=spec.vector,
         on_progress=send.progress,
@@ -88,7 +88,8 @@ def _require_dim(spec: BuildSpec) -> None:
 def _index_build() -> Build:
     from index import build
 
-    return build
+    chosen: Build = build
+    return chosen
 
 
 def _own_stdout() -> BinaryIO:
