@@ -1,4 +1,4 @@
-"""Linux asynchronous I/O: all pages of a request in one system call, no threads, no GIL, no package.
+"""Linux asynchronous I/O: all pages of a request at once, no threads, no GIL, no package.
 
 io_submit and io_getevents are called through libc's syscall() from compiled code. Docker's default seccomp profile lets
 them pass (io_uring it does not). With O_DIRECT the calls return at once; without, io_submit reads before it returns.
@@ -58,6 +58,12 @@ _CONTEXT, _FD, _NEXT, _IN_FLIGHT, _FREE = range(5)
 _IOCB_WORDS, _IOCB_DATA, _IOCB_FD, _IOCB_BUFFER, _IOCB_BYTES, _IOCB_OFFSET = 8, 0, 2, 3, 4, 5
 _EVENT_WORDS, _EVENT_DATA, _EVENT_RESULT = 4, 0, 2
 _SLOT_BITS = 16
+
+# The kernel hands requests to the device at the end of io_submit, 3 us a request: all of a query's in one call leave the
+# device idle meanwhile. 15 random pages took 222 us in one call, 195 us by fours, 180 us one by one, with 4.3, 4.8 and
+# 5.3 us of CPU a page; depth 32 gave 71,000, 83,000 and 88,000 reads/s where fio had 84,000 (virtual NVMe, 2 cores).
+_SUBMIT_AT_ONCE = 4
+
 _EAGAIN, _EINTR = errno.EAGAIN, errno.EINTR
 
 _syscall: Any = types.ExternalFunction(
@@ -116,7 +122,8 @@ def submit_waiting(
         position += run
     submitted = 0
     while submitted < batch:
-        accepted = _syscall(_SUBMIT, state[_CONTEXT], batch - submitted, slots[1, submitted:].ctypes.data, 0, 0)
+        some = min(batch - submitted, _SUBMIT_AT_ONCE)
+        accepted = _syscall(_SUBMIT, state[_CONTEXT], some, slots[1, submitted:].ctypes.data, 0, 0)
         if accepted > 0:
             submitted += accepted
             continue
@@ -206,8 +213,8 @@ def collect_reads(
             submit_waiting(state, pages, address, iocbs, slots, failure)
             more = state[_NEXT] < count and failure[0] < 0
         if state[_IN_FLIGHT] > 0:
-            # While pages wait for a slot, half of the context is always busy.
-            least = (state[_IN_FLIGHT] + 1) // 2 if more else state[_IN_FLIGHT]
+            # While pages wait for a slot, most of the context stays busy; waiting for one event at a time costs more calls.
+            least = (state[_IN_FLIGHT] + 7) // 8 if more else state[_IN_FLIGHT]
             error = reap(state, least, pages, address, iocbs, events, slots, expected, failure)
             if error != 0:
                 note_failure(failure, 0, error, 0)
