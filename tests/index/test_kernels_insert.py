@@ -1,0 +1,210 @@
+"""Contracts of linking, of disk order and of rearranging rows, over the slow twins and the compiled kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from index.kernels import bisect, insert, permute, reference
+
+
+def rows_of(n: int, width: int = 16, *, seed: int = 0, extra: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """int8 rows and scalars whose distances are exact in float32: whole numbers, scale 1."""
+    generator = np.random.default_rng(seed)
+    rows = generator.integers(-20, 21, (n, width)).astype(np.int8)
+    scalars = np.ones((n, 3), np.float32)
+    scalars[:, 2] = generator.integers(0, 9, n) if extra else 0
+    scalars[:, 0] = (rows.astype(np.int64) ** 2).sum(axis=1) + scalars[:, 2] ** 2
+    return rows, scalars
+
+
+class LinkRowsContract:
+    link: ClassVar[Callable[..., int]]
+    reverse: ClassVar[Callable[..., None]]
+    pairs: ClassVar[Callable[..., int]]
+
+    def built(self, n, *, degree, beam, alpha=1.0, seed=0, extra=False, batch=7):
+        """A graph built as graph/build.py does it, on one thread."""
+        rows, scalars = rows_of(n, seed=seed, extra=extra)
+        links = np.full((n, degree), -1, np.int32)
+        entries, visited, mark = np.arange(min(4, n), dtype=np.int32), np.zeros(n, np.uint8), 0
+        for done in range(1, n, batch):
+            some = np.arange(done, min(done + batch, n), dtype=np.int32)
+            there = entries[: min(len(entries), done)]
+            mark = self.link(rows, scalars, links, some, there, beam, degree // 2, np.float32(alpha), visited, mark)
+            sources = np.empty(len(some) * degree, np.int32)
+            targets = np.empty_like(sources)
+            count = self.pairs(links, some, sources, targets)
+            order = np.argsort(targets[:count], kind="stable")
+            sources, targets = sources[:count][order], targets[:count][order]
+            unique, starts = np.unique(targets, return_index=True)
+            starts = np.append(starts, count)
+            self.reverse(rows, scalars, links, sources, starts, unique, np.float32(alpha), 0, len(unique))
+        return rows, scalars, links
+
+    @pytest.mark.parametrize("extra", [False, True])
+    @pytest.mark.parametrize(
+        "n,degree,beam,alpha", [(2, 4, 3, 1.0), (60, 6, 10, 1.0), (150, 8, 20, 1.2), (60, 16, 60, 1.0)]
+    )
+    def test_the_same_links_as_the_plain_twin(self, n, degree, beam, alpha, extra):
+        _, _, mine = self.built(n, degree=degree, beam=beam, alpha=alpha, extra=extra)
+        _, _, theirs = TestLinkRowsReference().built(n, degree=degree, beam=beam, alpha=alpha, extra=extra)
+        np.testing.assert_array_equal(mine, theirs)
+
+    def test_links_are_distinct_other_rows_and_then_minus_one(self):
+        _, _, links = self.built(120, degree=6, beam=12)
+        for row, mine in enumerate(links.tolist()):
+            used = mine[: mine.index(-1)] if -1 in mine else mine
+            assert used and row not in used and len(set(used)) == len(used)
+            assert all(i == -1 for i in mine[len(used) :])
+
+    def test_kept_links_are_diverse(self):
+        rows, _, links = self.built(80, degree=40, beam=80, batch=1)
+        wide = rows.astype(np.int64)
+        far = ((wide[:, None] - wide[None]) ** 2).sum(axis=2)
+        # The last row: its links come from one selection, and no reverse link was added since.
+        kept = links[-1][links[-1] >= 0]
+        for a in range(1, len(kept)):
+            assert all(far[kept[a], kept[b]] >= far[79, kept[a]] for b in range(a))
+        assert kept[0] == np.argmin(np.where(np.arange(80) == 79, np.iinfo(np.int64).max, far[79]))
+
+    def test_more_rows_than_marks(self):
+        rows, scalars = rows_of(20)
+        links = np.full((20, 4), -1, np.int32)
+        links[0, 0], links[1, 0] = 1, 0
+        visited, mark = np.zeros(20, np.uint8), 0
+        batch = np.resize(np.arange(2, 20, dtype=np.int32), 600)
+        entries = np.zeros(1, np.int32)
+        mark = self.link(rows, scalars, links, batch, entries, 8, 2, np.float32(1), visited, mark)
+        assert mark == 600 % 255
+        assert (links[2:, 0] >= 0).all()
+
+
+class TestLinkRowsReference(LinkRowsContract):
+    link = staticmethod(reference.link_rows)
+    reverse = staticmethod(reference.add_reverse)
+    pairs = staticmethod(reference.reverse_pairs)
+
+
+class TestLinkRowsNumba(LinkRowsContract):
+    link = staticmethod(insert.link_rows)
+    reverse = staticmethod(insert.add_reverse)
+    pairs = staticmethod(insert.reverse_pairs)
+
+
+class RankByRowsContract:
+    rank: ClassVar[Callable[..., None]]
+
+    @pytest.mark.parametrize("along", [False, True])
+    def test_nearest_first(self, along):
+        rows, scalars = rows_of(50)
+        queries = np.random.default_rng(1).integers(-5, 6, (4, 16)).astype(np.float32)
+        nodes = np.stack([np.random.default_rng(q).permutation(50)[:12] for q in range(4)]).astype(np.int32)
+        counts, out = np.array([12, 12, 3, 0], np.int64), np.full((4, 5), -9, np.int32)
+        self.rank(rows, scalars, queries, along, nodes, counts, out)
+        for q in range(4):
+            mine = nodes[q, : counts[q]]
+            dots = rows[mine].astype(np.float64) @ queries[q]
+            value = -dots if along else scalars[mine, 0] - 2 * dots
+            expected = mine[np.argsort(value, kind="stable")][:5]
+            assert out[q].tolist() == [*expected.tolist(), *[-1] * (5 - len(expected))]
+
+
+class TestRankByRowsReference(RankByRowsContract):
+    rank = staticmethod(reference.rank_by_rows)
+
+
+class TestRankByRowsNumba(RankByRowsContract):
+    rank = staticmethod(insert.rank_by_rows)
+
+
+class BisectContract:
+    bisect: ClassVar[Callable[..., bool]]
+
+    @pytest.mark.parametrize("page_rows", [1, 2, 5, 10, 300])
+    @pytest.mark.parametrize("n", [1, 2, 9, 10, 11, 256, 257])
+    def test_a_permutation(self, n, page_rows):
+        rows, _ = rows_of(n)
+        order = np.arange(n, dtype=np.int32)
+        assert self.bisect(rows, np.ones(n, np.float32), order, page_rows, 0, np.zeros(1, np.uint8))
+        assert sorted(order.tolist()) == list(range(n))
+
+    def test_pages_are_full_of_near_rows(self):
+        # 30 tight clusters of ten rows: with ten rows a page, most pages hold rows of few clusters.
+        generator = np.random.default_rng(2)
+        centres = generator.integers(-100, 101, (30, 16))
+        cluster = generator.permutation(np.repeat(np.arange(30), 10))
+        rows = np.clip(centres[cluster] + generator.integers(-2, 3, (300, 16)), -127, 127).astype(np.int8)
+        order = np.arange(300, dtype=np.int32)
+        assert self.bisect(rows, np.ones(300, np.float32), order, 10, 0, np.zeros(1, np.uint8))
+        pages = cluster[order].reshape(30, 10)
+        assert np.mean([len(set(page.tolist())) for page in pages]) < 4
+
+    def test_equal_rows(self):
+        order = np.arange(100, dtype=np.int32)
+        assert self.bisect(np.ones((100, 8), np.int8), np.ones(100, np.float32), order, 3, 0, np.zeros(1, np.uint8))
+        assert sorted(order.tolist()) == list(range(100))
+
+    def test_can_be_stopped(self):
+        rows, _ = rows_of(100)
+        order = np.arange(100, dtype=np.int32)
+        assert not self.bisect(rows, np.ones(100, np.float32), order, 3, 0, np.ones(1, np.uint8))
+
+
+class TestBisectReference(BisectContract):
+    bisect = staticmethod(reference.bisect)
+
+
+class TestBisectNumba(BisectContract):
+    bisect = staticmethod(bisect.bisect)
+
+
+class PermuteRowsContract:
+    permute: ClassVar[Callable[..., None]]
+
+    @pytest.mark.parametrize("dtype", ["int8", "uint8", "float32", "int32"])
+    @pytest.mark.parametrize("n", [0, 1, 2, 97])
+    def test_in_place(self, n, dtype):
+        generator = np.random.default_rng(n)
+        rows = generator.integers(0, 100, (n, 5)).astype(dtype)
+        order = generator.permutation(n).astype(np.int32)
+        expected = rows[order]
+        self.permute(rows, order)
+        np.testing.assert_array_equal(rows, expected)
+
+    def test_rows_may_be_part_of_a_wider_array(self):
+        wide = np.arange(40, dtype=np.float32).reshape(5, 8)
+        before = wide.copy()
+        order = np.array([4, 2, 0, 1, 3], np.int32)
+        self.permute(wide[:, 2:5], order)
+        np.testing.assert_array_equal(wide[:, 2:5], before[order, 2:5])
+        np.testing.assert_array_equal(wide[:, [0, 1, 5, 6, 7]], before[:, [0, 1, 5, 6, 7]])
+
+
+class TestPermuteRowsReference(PermuteRowsContract):
+    permute = staticmethod(reference.permute_rows)
+
+
+class TestPermuteRowsNumba(PermuteRowsContract):
+    permute = staticmethod(permute.permute_rows)
+
+
+class CountLinksContract:
+    count: ClassVar[Callable[..., None]]
+
+    def test_links_before_the_first_minus_one(self):
+        links = np.array([[3, 1, -1], [-1, -1, -1], [0, 1, 3], [2, -1, -1]], np.int32)
+        degrees = np.full(3, -1, np.int32)
+        self.count(links, np.array([2, 1, 3], np.int32), degrees)
+        assert degrees.tolist() == [3, 0, 1]
+
+
+class TestCountLinksReference(CountLinksContract):
+    count = staticmethod(reference.count_links)
+
+
+class TestCountLinksNumba(CountLinksContract):
+    count = staticmethod(insert.count_links)
