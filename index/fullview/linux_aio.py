@@ -257,6 +257,10 @@ class LinuxAioReader(PageReader):
             read_pages(self._file.page_fd, pages, 0, len(pages), out, self._expected, self._failure)
             return
         collect_reads(self._state, pages, out, self._iocbs, self._events, self._slots, self._expected, self._failure)
+        if self._failure[0] >= 0 and self._state[_IN_FLIGHT] > 0:
+            # Waiting itself failed. Only destroying the context ends what is in flight into the caller's buffer.
+            self._release()
+            self._renew()
 
     def _release(self) -> None:
         if self._state[_CONTEXT] != 0:
@@ -264,9 +268,9 @@ class LinuxAioReader(PageReader):
             self._state[_CONTEXT] = 0
 
     def _renew(self) -> None:
-        # The parent's context means nothing here; destroying its number could hit one of our own.
+        # After a fork the parent's context means nothing here; destroying its number could hit one of our own.
         try:
             self._clear(create_context(self._depth))
         except AioRefusedError as refusal:
             self._clear(0)
-            self.mode, self.reason = IoMode.BUFFERED, f"after a fork, one read at a time: {refusal}"
+            self.mode, self.reason = IoMode.BUFFERED, f"no new context, so one read at a time: {refusal}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import logging
 import multiprocessing
 import os
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from vector_files import flip, plain_pages, read, write_file
 
 from index.errors import (
     CorruptIndexError,
@@ -26,30 +26,11 @@ from index.errors import (
     UnknownIndexError,
     UnsupportedFormatError,
 )
-from index.fullview import PAGE_BYTES, PageLayout, VectorFile, VectorFileWriter, aligned_pages, linux_aio, vector_file
-from index.fullview.linux_aio import AioRefusedError, LinuxAioReader
-from index.fullview.vector_file import DirectRefusedError
+from index.fullview import PAGE_BYTES, PageLayout, VectorFile, aligned_pages
+from index.fullview.linux_aio import LinuxAioReader
 
 MODES = ["linux_aio", "threads", "buffered"]
 PAGES = 601
-
-
-def write_file(folder: Path, n: int, dim: int, dtype: str = "float32") -> tuple[PageLayout, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(dim)
-    vectors = (rng.integers(0, 256, (n, dim)) if dtype == "uint8" else rng.standard_normal((n, dim))).astype(dtype)
-    ids = rng.integers(0, 2**64, n, dtype=np.uint64)
-    layout = PageLayout(n, dim, np.dtype(dtype))
-    with VectorFileWriter(folder / "vectors.bin", layout) as writer:
-        writer.append(vectors, ids)
-    return layout, vectors, ids
-
-
-def flip(path: Path, byte: int, bit: int = 3) -> None:
-    with path.open("r+b") as file:
-        file.seek(byte)
-        (value,) = file.read(1)
-        file.seek(byte)
-        file.write(bytes([value ^ 1 << bit]))
 
 
 @pytest.fixture(scope="module")
@@ -73,17 +54,6 @@ def mode(request, written):
         except OptionsError as error:
             pytest.skip(f"this machine refuses it: {error}")
     return request.param
-
-
-def plain_pages(folder: Path) -> np.ndarray:
-    return np.fromfile(folder / "vectors.bin", np.uint8).reshape(-1, PAGE_BYTES)
-
-
-def read(reader, pages) -> np.ndarray:
-    out = aligned_pages(len(pages))
-    reader.begin(np.asarray(pages, np.int64), out)
-    reader.finish()
-    return out
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -445,114 +415,3 @@ def test_s17_a_forked_child_reads_and_the_parent_goes_on(written, mode):
         reader.finish()
         assert np.array_equal(out, plain[open_pages])
         assert np.array_equal(read(reader, np.arange(50)), plain[:50])
-
-
-def test_a_child_without_a_context_reads_one_by_one(written, monkeypatch):
-    folder, layout = written
-    with VectorFile.open(folder, layout) as file:
-        if file.mode != "linux_aio":
-            pytest.skip(str(file.reason))
-        reader = file.reader()
-        reader._pid = -1  # as in a child
-        monkeypatch.setattr(linux_aio, "create_context", refuse_context)
-        context = int(reader._state[0])
-        assert np.array_equal(read(reader, [3, 1]), plain_pages(folder)[[3, 1]])
-        assert reader.mode == "buffered"
-        assert "EAGAIN" in str(reader.reason)
-        linux_aio.destroy_context(context)
-
-
-# --- refusals -----------------------------------------------------------------------------------------------------
-
-
-def refuse_context(depth):
-    raise AioRefusedError("io_setup failed with EAGAIN: /proc/sys/fs/aio-max-nr is used up")
-
-
-def refuse_direct(path):
-    raise DirectRefusedError("the file system refuses O_DIRECT (Invalid argument)")
-
-
-def test_s54_refusals_fall_back_with_the_reason(written, monkeypatch, caplog):
-    folder, layout = written
-    plain = plain_pages(folder)
-    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr(linux_aio, "create_context", refuse_context)
-        with VectorFile.open(folder, layout) as file:
-            assert (file.mode, "aio-max-nr" in str(file.reason)) == ("threads", True)
-            for _ in range(5):
-                assert np.array_equal(read(file.reader(), [7, 8]), plain[[7, 8]])
-        assert len(caplog.records) == 1
-        with pytest.raises(OptionsError, match="io_mode is linux_aio, but io_setup failed"):
-            VectorFile.open(folder, layout, "linux_aio")
-    monkeypatch.setattr(vector_file, "open_direct", refuse_direct)
-    with VectorFile.open(folder, layout) as file:
-        assert (file.mode, "O_DIRECT" in str(file.reason)) == ("buffered", True)
-        assert np.array_equal(read(file.reader(), [7, 8]), plain[[7, 8]])
-    with VectorFile.open(folder, layout, "threads") as file:
-        assert (file.mode, "O_DIRECT" in str(file.reason)) == ("threads", True)
-        assert np.array_equal(read(file.reader(), [7, 8]), plain[[7, 8]])
-    with pytest.raises(OptionsError, match="O_DIRECT"):
-        VectorFile.open(folder, layout, "linux_aio")
-
-
-def test_s54_contexts_used_up_later(written, monkeypatch, caplog):
-    folder, layout = written
-    with VectorFile.open(folder, layout) as file:
-        if file.mode != "linux_aio":
-            pytest.skip(str(file.reason))
-        first = file.reader()
-        monkeypatch.setattr(linux_aio, "create_context", refuse_context)
-        late = [file.reader() for _ in range(3)]
-        assert {reader.mode for reader in late} == {"threads"}
-        assert "aio-max-nr" in str(file.reason)
-        assert len(caplog.records) == 1
-        for reader in (first, *late):
-            assert np.array_equal(read(reader, [9, 600]), plain_pages(folder)[[9, 600]])
-
-
-def test_real_exhaustion_of_contexts(written):
-    folder, layout = written
-    with VectorFile.open(folder, layout) as file:
-        if file.mode != "linux_aio":
-            pytest.skip(str(file.reason))
-        limit = int(Path("/proc/sys/fs/aio-max-nr").read_text())
-        with pytest.raises(AioRefusedError, match="aio-max-nr"):
-            linux_aio.create_context(limit + 1)
-
-
-@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no /dev/shm here")
-def test_s54_memory_file_systems(mode):
-    folder = Path("/dev/shm") / f"fullview-test-{os.getpid()}-{mode}"
-    folder.mkdir()
-    try:
-        layout, _, _ = write_file(folder, 200, 500)
-        for asked in ("auto", mode):
-            try:
-                file = VectorFile.open(folder, layout, asked)
-            except OptionsError:
-                continue  # the one asked for is refused there
-            with file:
-                assert asked in ("auto", file.mode)
-                assert np.array_equal(read(file.reader(), np.arange(101)), plain_pages(folder))
-    finally:
-        shutil.rmtree(folder)
-
-
-def test_unknown_modes_are_refused(written):
-    with pytest.raises(OptionsError, match="io_mode is 'io_uring', it must be auto, linux_aio, threads, buffered"):
-        VectorFile.open(*written, "io_uring")
-
-
-def test_aligned_pages():
-    out = aligned_pages(3)
-    assert out.shape == (3, PAGE_BYTES)
-    assert out.ctypes.data % PAGE_BYTES == 0
-    assert not out.any()
-    out[:] = 1
-    assert aligned_pages(0).shape == (0, PAGE_BYTES)
-
-
-def test_resident_bytes(written):
-    with VectorFile.open(*written) as file:
-        assert file.resident_bytes() == 4 * PAGES
