@@ -19,9 +19,9 @@ from index.options import BuildOptions, PreviewKind
 
 FLOOR_BYTES = 16_000_000
 """A fraction never means less than this: below it the process's own working memory is what counts."""
-FIXED_BYTES = 1_500_000
-SCRATCH_BYTES = 1_200_000
-"""Scratch of one search: two buffers of 64 pages, the table of visited rows, and what a batch of 16 queries needs."""
+FIXED_BYTES = 500_000
+SCRATCH_BYTES = 1_000_000
+"""Scratch of one search: two buffers of about 100 pages, the table of visited rows, candidates of a few queries."""
 FLAT_ROWS = 8_000
 """Up to this many distinct rows all codes are scored: a walk would score a third of them, at random places."""
 DEGREE = 32
@@ -89,7 +89,9 @@ def choose_design(layout: PageLayout, *, nodes: int, options: BuildOptions, budg
                 continue
         elif code > each:
             continue
-        return Design(kind, bits, degree, parts | _node_parts(nodes, code, degree), _reasons(kind, bits, degree, each, nodes))
+        return Design(
+            kind, bits, degree, parts | _node_parts(nodes, code, degree), _reasons(kind, bits, degree, each, nodes)
+        )
     least_code = width * tried[-1] // 8 + 8
     least_degree = (LEAST_DEGREE[tried[-1]] if options.bits == "auto" else 8) if kind is PreviewKind.GRAPH else 0
     needed = sum(parts.values()) + nodes * (least_code + 4 * least_degree)

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,27 +29,31 @@ from index.errors import IndexExistsError, OptionsError, SourceError
 from index.exact import search_all
 from index.folder import open_generation
 from index.fullview import PageLayout, VectorFile
-from index.graph import GraphOptions, GraphRows, build_graph, insert_rows, nearby_order
+from index.graph import GraphOptions, GraphRows, build_graph, insert_rows, nearby_order, shape_links
 from index.ids import write_ids
+from index.kernels.insert import rank_by_rows
 from index.kernels.permute import permute_rows
 from index.metric import KERNEL_METRIC, as_queries, metric_of
 from index.operating_points import MEASURED_K, OperatingPoint, choose_point
-from index.options import BuildOptions, OpenOptions, PreviewKind
+from index.options import BuildOptions, Metric, OpenOptions, PreviewKind
 from index.passes import EncodedNodes, PayloadSpool, Scan, encode_nodes, scan_source, write_rows
 from index.payload import PayloadWriter
-from index.preview import Groups, Preview
+from index.preview import Groups, Preview, Scratch
 from index.preview.flat import FlatPreview
 from index.preview.graph import GraphPreview
 from index.report import BuildReport, Cancel, OnProgress, Steps
-from index.rerank import Places
+from index.rerank import BestHits, Places
 from index.search import OpenIndex
 from index.sources import VectorSource, open_source
-from index.tune import Tuner, TuneQueries, points_of_few, useful
+from index.tune import TuneQueries, Tuner, points_of_few, useful
 
 FEW_NODES = 256
 """Up to this many distinct rows everything is read: nothing to tune."""
 HELD_OUT = 1000
 ANSWERS = 100
+SHAPING = 20_000
+SHAPING_BEAM = 128
+SHAPING_ANSWERS = 32
 WORK_BYTES = 400_000_000
 """int8 rows for the graph stay in memory up to this size; larger ones go to a mapped file, which the system may reclaim."""
 
@@ -80,7 +85,7 @@ def build(
     options = options or BuildOptions()
     target = Path(out)
     _require_place(target, replace=replace)
-    opened, design = check_build(source, options=options, vector=vector, ids=ids, payload=payload)
+    opened, _ = check_build(source, options=options, vector=vector, ids=ids, payload=payload)
     folder = manifest.temporary_sibling(target)
     building = _Building(opened, folder, options, Steps(on_progress, cancel))
     try:
@@ -111,12 +116,17 @@ def check_build(
     if options.on_bad_rows not in ("fail", "skip"):
         raise OptionsError(f'on_bad_rows is {options.on_bad_rows!r}, needed "fail" or "skip"')
     if not 0.0 < options.recall < 1.0:
-        raise OptionsError(f"recall is {options.recall}, needed above 0 and below 1; exact searches are always possible")
+        raise OptionsError(
+            f"recall is {options.recall}, needed above 0 and below 1; exact searches are always possible"
+        )
     if options.threads is not None and options.threads < 1:
         raise OptionsError(f"threads is {options.threads}, needed at least 1")
     names = payload if payload == "*" or (payload and isinstance(payload[0], str)) else None
     opened = open_source(
-        source, vector=vector, ids=ids if isinstance(ids, str) else None, payload=names  # type: ignore[arg-type]
+        source,
+        vector=vector,
+        ids=ids if isinstance(ids, str) else None,
+        payload=names,  # type: ignore[arg-type]
     )
     for what, given in (("ids", ids), ("payload", payload)):
         if given is not None and not isinstance(given, str) and names is None and len(given) != opened.n:
@@ -218,9 +228,7 @@ class _Building:
         budget = budget_bytes(options.memory_budget, n=scan.n, dim=self.source.dim)
         self.design = choose_design(layout, nodes=nodes, options=options, budget=budget)
         self.layout = layout
-        self.coder = Coder(
-            dim=layout.dim, metric=self.metric, bits=self.design.bits, mean=scan.mean, seed=options.seed
-        )
+        self.coder = Coder(dim=layout.dim, metric=self.metric, bits=self.design.bits, mean=scan.mean, seed=options.seed)
         report = self.report
         report.budget_bytes, report.preview = budget, self.design.preview.value
         report.bits, report.degree = self.design.bits, self.design.degree
@@ -230,7 +238,9 @@ class _Building:
             int8_codes = np.empty((nodes, self.coder.width), np.int8)
         else:
             int8_codes = np.memmap(self.folder / "rows.tmp", np.int8, "w+", shape=(nodes, self.coder.width))
-            report.choices.append("rows for the graph lie in a mapped file: in memory they would break the build's bound")
+            report.choices.append(
+                "rows for the graph lie in a mapped file: in memory they would break the build's bound"
+            )
         return encode_nodes(
             self.source,
             scan.skipped,
@@ -307,7 +317,7 @@ class _Building:
             self.report.choices.append(f"exact: {nodes} distinct rows are so few that all are read for each query")
         elif samples is not None:
             half = min(len(samples) // 2, HELD_OUT)
-            preview = self._shaped(preview, samples[half:], places, codes)
+            preview = self._shaped(preview, samples[half:], encoded)
             self._tune(preview, samples[:half], np.zeros(0, np.int32), places, codes)
             self.report.promise_covers = (
                 f"queries like the {half:,} sample queries it was measured with, held back from shaping the index"
@@ -344,15 +354,25 @@ class _Building:
 
         return preview, complete
 
-    def _shaped(
-        self,
-        preview: Preview,
-        samples: NDArray[np.float32],
-        places: Places,
-        codes: NDArray[np.uint64] | None,
-    ) -> Preview:
-        """The graph with links between rows that answer one sample query together."""
-        return preview
+    def _shaped(self, preview: Preview, samples: NDArray[np.float32], encoded: EncodedNodes) -> Preview:
+        """A graph with links between rows that answer one sample query together; other previews as they are."""
+        if not isinstance(preview, GraphPreview):
+            return preview
+        prepared = self.coder.prepare(samples[:SHAPING])
+        found = preview.candidates(prepared, effort=SHAPING_BEAM, width=SHAPING_ANSWERS, scratch=Scratch())
+        answers = np.empty((len(found.nodes), SHAPING_ANSWERS), np.int32)
+        rank_by_rows(
+            encoded.int8_codes,
+            encoded.int8_scalars,
+            prepared.rotated,
+            self.metric is Metric.DOT,
+            found.nodes,
+            found.counts,
+            answers,
+        )
+        links = shape_links(preview.links, answers, share=preview.links.shape[1] // 2)
+        self.report.choices.append(f"links shaped by {len(answers):,} sample queries")
+        return replaced(preview, links=links)
 
     def _tune(
         self,
@@ -364,17 +384,26 @@ class _Building:
     ) -> None:
         self.steps.start("tune", len(MEASURED_K))
         surplus = 50 + ANSWERS * len(held) // max(1, preview.nodes) * 2 if len(held) else 0
-        with VectorFile.open(self.folder, self.layout) as file:
-            best = search_all(
-                file.reader(),
-                places,
-                codes,
-                queries,
-                metric=KERNEL_METRIC[self.metric],
-                k=ANSWERS + surplus,
-                check=lambda done, total: self.steps.check(),
-            )
-        true_rows = _first_outside(best.rows, best.counts, places.groups.first_rows(held))
+        parts = np.array_split(queries, self.threads)
+        with VectorFile.open(self.folder, self.layout) as file, ThreadPoolExecutor(self.threads) as pool:
+
+            def answer(part: NDArray[np.float32]) -> BestHits:
+                return search_all(
+                    file.reader(),
+                    places,
+                    codes,
+                    part,
+                    metric=KERNEL_METRIC[self.metric],
+                    k=ANSWERS + surplus,
+                    check=lambda done, total: self.steps.check(),
+                )
+
+            best = list(pool.map(answer, parts))
+        true_rows = _first_outside(
+            np.concatenate([b.rows for b in best]),
+            np.concatenate([b.counts for b in best]),
+            places.groups.first_rows(held),
+        )
         tuner = Tuner(preview, self.coder, self.error_scale, places)
         measured = tuner.measure(TuneQueries(queries, true_rows, held), check=self.steps.advance)
         self.points = useful(measured)

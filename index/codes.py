@@ -105,7 +105,7 @@ class Coder:
         """
         codes, scalars = self.encode_block(rotated)
         lengths = np.einsum("ij,ij->i", rotated, rotated)
-        levels = self._unpack(codes) - np.float32((2**self.bits - 1) / 2)
+        levels = self.levels(codes) - np.float32((2**self.bits - 1) / 2)
         spread = np.einsum("ij,ij->i", levels, levels)
         scales = scalars[:, 1]
         seen = scales > 0
@@ -114,7 +114,8 @@ class Coder:
         root = np.maximum(spread[seen] - lengths[seen] / scales[seen] ** 2, 0.0)
         return float(2.0 * np.sqrt(root.mean() / (self.width - 1)))
 
-    def _unpack(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def levels(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Each dimension's level, 0 to 2^bits - 1. codes uint8 (m, stride) -> float32 (m, width)."""
         mask = 2**self.bits - 1
         planes = [(codes >> (p * self.bits)) & mask for p in range(8 // self.bits)]
         return np.concatenate(planes, axis=1).astype(np.float32)

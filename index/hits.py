@@ -33,7 +33,8 @@ class Work:
     @classmethod
     def empty(cls, m: int) -> Work:
         """No work yet, for m queries."""
-        return cls(*(np.zeros(m, np.int64) for _ in range(6)))
+        counters = [np.zeros(m, np.int64) for _ in range(6)]
+        return cls(counters[0], counters[1], counters[2], counters[3], counters[4], counters[5])
 
     def spend(self, stage: str, part: slice, begun: float) -> None:
         """Divide the time since `begun` (time.perf_counter) among the queries of `part`."""

@@ -112,7 +112,7 @@ def scan_source(
     kept = 0
     for block, seen in ahead(pool, source.blocks(), lambda b: (b, _look(b, metric)), most=4):
         bad, keep, block_hashes, block_sum, block_longest = seen
-        bad_rows.extend((block.file, block.file_start + b.index, b.column, b.reason) for b in bad)
+        bad_rows.extend((block.file, block.file_start + b.row, b.column, b.reason) for b in bad)
         skipped.append(block.start + np.flatnonzero(~keep))
         hashes.append(block_hashes)
         total += block_sum
@@ -141,7 +141,7 @@ def _look(block: Block, metric: Metric) -> tuple[list[Any], NDArray[np.bool_], N
     """Bad rows, which rows are kept, their hashes, the sum of the (unit) vectors, the largest squared length."""
     bad = find_bad_rows(block)
     keep = np.ones(len(block), np.bool_)
-    keep[[b.index for b in bad]] = False
+    keep[[b.row for b in bad]] = False
     vectors = block.vectors[keep] if bad else block.vectors
     digest = xxhash.xxh3_64_intdigest
     hashes = np.fromiter((digest(row) for row in vectors), np.uint64, len(vectors))

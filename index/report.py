@@ -105,7 +105,9 @@ class Steps:
             self._last = now
             spent = now - self._begun
             rate = done / spent if spent > 0 else 0.0
-            self._on_progress(BuildProgress(self._phase, done, total, rate, (total - done) / rate if rate > 0 else None))
+            self._on_progress(
+                BuildProgress(self._phase, done, total, rate, (total - done) / rate if rate > 0 else None)
+            )
 
     def check(self) -> None:
         """Raise BuildCancelledError once cancel is set."""
@@ -123,9 +125,7 @@ class Steps:
 
     def _close_phase(self) -> None:
         if self._phase:
-            self.seconds[self._phase] = round(
-                self.seconds.get(self._phase, 0.0) + time.monotonic() - self._begun, 3
-            )
+            self.seconds[self._phase] = round(self.seconds.get(self._phase, 0.0) + time.monotonic() - self._begun, 3)
             self._phase = ""
 
 

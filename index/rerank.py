@@ -47,7 +47,10 @@ class BestHits:
     def empty(cls, m: int, k: int) -> BestHits:
         """Room for k hits of each of m queries."""
         return cls(
-            np.zeros((m, k), np.float32), np.zeros((m, k), np.uint64), np.full((m, k), -1, np.int64), np.zeros(m, np.int64)
+            np.zeros((m, k), np.float32),
+            np.zeros((m, k), np.uint64),
+            np.full((m, k), -1, np.int64),
+            np.zeros(m, np.int64),
         )
 
     def add(
@@ -123,7 +126,7 @@ def score_reads(
     each = layout.pages_per_vector * PAGE_BYTES
     query_of = np.empty(len(plan.places) * layout.vectors_per_page, np.int64)
     rows, starts = np.empty_like(query_of), np.empty_like(query_of)
-    count = choose.list_rows(
+    count: int = choose.list_rows(
         plan.places, plan.offsets, layout.n, layout.vectors_per_page, each // size, layout.dim, query_of, rows, starts
     )
     query_of, rows, starts = query_of[:count], rows[:count], starts[:count]
@@ -145,7 +148,8 @@ def codes_of(
         return resident_codes[rows]
     each = layout.pages_per_vector * PAGE_BYTES
     place = starts // (each // layout.dtype.itemsize)
-    return pages.reshape(-1).view(np.uint64)[(place * each + layout.id_offset(rows)) // 8]
+    codes: NDArray[np.uint64] = pages.reshape(-1).view(np.uint64)[(place * each + layout.id_offset(rows)) // 8]
+    return codes
 
 
 def components(pages: NDArray[np.uint8], layout: PageLayout) -> NDArray[np.generic]:

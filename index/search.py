@@ -26,13 +26,13 @@ from index.fullview import PageReader, aligned_pages
 from index.hits import Hits, Work
 from index.kernels import score
 from index.metric import KERNEL_METRIC, as_queries, inward, outward
-from index.operating_points import FixedDepth, OperatingPoint, RerankRule, choose_point, effort_for
+from index.operating_points import FixedDepth, OperatingPoint, RerankRule, choose_point, effort_for, measured_k
 from index.options import Metric, OpenOptions, PreviewKind, SearchOptions
 from index.preview import Candidates, Scratch
 from index.rerank import BestHits, ReadPlan, score_reads
 
-QUERIES_AT_ONCE = 16
-"""Queries whose pages are asked for together: enough to keep the device's queue full."""
+PAGES_AT_ONCE = 96
+"""Pages asked for together, of as many queries as that takes: a device gives no more than with 32 to 64 waiting reads."""
 
 
 class SearchScratch:
@@ -41,7 +41,7 @@ class SearchScratch:
     def __init__(self, generation: Generation) -> None:
         self.reader: PageReader = generation.vectors.reader()
         self.preview = Scratch()
-        self._buffers = [aligned_pages(64), aligned_pages(64)]
+        self._buffers = [aligned_pages(32), aligned_pages(32)]
         self._turn = 0
 
     def buffer(self, pages: int) -> NDArray[np.uint8]:
@@ -70,6 +70,7 @@ class OpenIndex:
         self.dtype, self.path = generation.dtype, generation.path
         self.ids, self.payload = generation.ids, generation.payload
         self._idle: list[SearchScratch] = []
+        self._chosen: dict[tuple[int, float], OperatingPoint] = {}
         self._closed = False
         self._pid = os.getpid()
 
@@ -89,8 +90,7 @@ class OpenIndex:
         best = BestHits.empty(len(vectors), k)
         with self._scratch() as scratch:
             waiting: tuple[slice, ReadPlan, NDArray[np.uint8]] | None = None
-            for start in range(0, len(vectors), QUERIES_AT_ONCE):
-                part = slice(start, min(start + QUERIES_AT_ONCE, len(vectors)))
+            for part in _parts(len(vectors), self.point(k, options.recall).pages * max(1.0, k / 100)):
                 plan = self._propose(vectors[part], k, effort, width, rule, scratch, work, part)
                 if waiting is not None:
                     self._wait(scratch, work, waiting[0])
@@ -124,9 +124,7 @@ class OpenIndex:
             prepared, effort=effort, width=width, scratch=scratch.preview
         )
         reach = prepared.lengths * np.float32(generation.error_scale)
-        plan = generation.places.plan_reads(
-            candidates, generation.preview.error_scales(), reach, k=k, rule=rule
-        )
+        plan = generation.places.plan_reads(candidates, generation.preview.error_scales(), reach, k=k, rule=rule)
         work.hops[part], work.rows_scored[part] = candidates.hops, candidates.scored
         work.candidates[part] = plan.chosen
         work.pages_read[part] = np.diff(plan.offsets) * generation.layout.pages_per_vector
@@ -214,9 +212,14 @@ class OpenIndex:
 
     def point(self, k: int, recall: float | None = None) -> OperatingPoint:
         """The operating point of a search for k hits: for the recall asked for, or the one promised at build."""
-        return choose_point(
-            self.generation.points, k=k, recall=self.generation.promised_recall if recall is None else recall
-        )
+        asked = self.generation.promised_recall if recall is None else recall
+        key = (measured_k(k), asked)
+        if key not in self._chosen:
+            # Only as many entries as recalls were asked for; looking through the points takes a fifth of a query's time.
+            if len(self._chosen) > 1000:
+                self._chosen.clear()
+            self._chosen[key] = choose_point(self.generation.points, k=k, recall=asked)
+        return self._chosen[key]
 
     def stats(self) -> dict[str, Any]:
         """Rows, dim, metric, preview, resident bytes by part, operating points, how pages are read and why."""
@@ -241,9 +244,7 @@ class OpenIndex:
                 out[start : start + len(some)] = np.take_along_axis(groups, at, axis=1).view(layout.dtype)
         return out
 
-    def recall(
-        self, queries: Any, k: int = 10, options: SearchOptions | None = None
-    ) -> exact.RecallEstimate:
+    def recall(self, queries: Any, k: int = 10, options: SearchOptions | None = None) -> exact.RecallEstimate:
         """Recall of searches with these options against the oracle, with its 95 % interval."""
         options = options or SearchOptions()
         found = self.search(queries, k, options)
@@ -251,7 +252,10 @@ class OpenIndex:
         sign = -1.0 if self.metric is Metric.L2 else 1.0
         return exact.interval(
             exact.recall_of(
-                (sign * found.scores).astype(np.float32), found.counts, (sign * true.scores).astype(np.float32), true.counts
+                (sign * found.scores).astype(np.float32),
+                found.counts,
+                (sign * true.scores).astype(np.float32),
+                true.counts,
             )
         )
 
@@ -268,10 +272,10 @@ class OpenIndex:
         except IndexError:
             scratch = SearchScratch(self.generation)
         yield scratch
+        self._idle.append(scratch)
         if self._closed:
-            scratch.reader.close()
-        else:
-            self._idle.append(scratch)
+            # close() may have passed by while this search ran.
+            self._idle.clear()
 
     def close(self) -> None:
         """Close the files. Searches that run end first or raise IndexClosedError."""
@@ -292,8 +296,14 @@ def open_index(path: str | os.PathLike[str], *, options: OpenOptions | None = No
     return OpenIndex(open_generation(Path(path), options or OpenOptions()))
 
 
+def _parts(m: int, pages: float) -> Iterator[slice]:
+    """Consecutive slices of m queries whose pages, about `pages` each, are asked for together."""
+    each = max(1, min(16, int(PAGES_AT_ONCE / max(1.0, pages))))
+    return (slice(start, min(start + each, m)) for start in range(0, m, each))
+
+
 def _require_k(k: Any, n: int) -> int:
-    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+    if isinstance(k, bool | np.bool_) or not isinstance(k, int | np.integer):
         raise OptionsError(f"k is {k!r}, it must be a whole number of at least 1")
     if k < 1:
         raise OptionsError(f"k is {k}, it must be at least 1")

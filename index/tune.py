@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from index.codes import Coder
-from index.exact import RecallEstimate, interval
+from index.codes import Coder, PreparedQueries
+from index.exact import interval
 from index.kernels.choose import count_found
 from index.operating_points import MEASURED_K, OperatingPoint, StopByError
+from index.options import PreviewKind
 from index.preview import Candidates, Preview, Scratch
 from index.rerank import Places
 
@@ -49,49 +50,56 @@ class Tuner:
     def measure(self, tune: TuneQueries, *, check: Callable[[int, int], None]) -> list[OperatingPoint]:
         """Points for k = 1, 10 and 100, effort by effort until recall is enough. check(done, total) may raise."""
         points: list[OperatingPoint] = []
-        done = 0
-        for k in MEASURED_K:
-            for effort in self._efforts(k):
-                at_effort = list(self._measure_effort(tune, k, effort))
+        prepared = self.coder.prepare(tune.queries)
+        open_k = list(MEASURED_K)
+        for done, effort in enumerate(self._efforts(), start=1):
+            some = [k for k in open_k if effort >= min(k, self.preview.nodes) or self.preview.kind is PreviewKind.IVF]
+            if some:
+                found = self.preview.candidates(prepared, effort=effort, width=max(some), scratch=Scratch())
+                found = _without(found, tune.left_out)
+            for k in some:
+                at_effort = self._measure(tune, found, prepared, k, effort)
                 points.extend(at_effort)
                 if max(p.low for p in at_effort) >= ENOUGH:
-                    break
-            done += 1
-            check(done, len(MEASURED_K))
+                    open_k.remove(k)
+            check(done, len(self.efforts))
+        check(len(self.efforts), len(self.efforts))
         return points
 
-    def _efforts(self, k: int) -> Iterator[int]:
+    def _efforts(self) -> Iterator[int]:
         for effort in self.efforts:
-            if effort >= min(k, self.preview.nodes):
-                yield min(effort, self.preview.nodes)
+            yield min(effort, self.preview.nodes)
             if effort >= self.preview.nodes:
                 return
 
-    def _measure_effort(self, tune: TuneQueries, k: int, effort: int) -> Iterator[OperatingPoint]:
+    def _measure(
+        self, tune: TuneQueries, found: Candidates, prepared: PreparedQueries, k: int, effort: int
+    ) -> list[OperatingPoint]:
+        """Points of one effort, one for each stop rule."""
         true = tune.true_rows[:, :k]
         wanted = np.maximum((true >= 0).sum(axis=1), 1)
         true_places = np.where(true >= 0, true // self.places.layout.vectors_per_page, -1)
-        prepared = self.coder.prepare(tune.queries)
-        found = self.preview.candidates(prepared, effort=effort, width=k, scratch=Scratch())
-        found = _without(found, tune.left_out)
         reach = prepared.lengths * np.float32(self.error_scale)
+        points = []
         for z in STOPS:
-            copy = Candidates(*(array.copy() for array in found))
+            copy = found._replace(nodes=found.nodes.copy())
             plan = self.places.plan_reads(copy, self.preview.error_scales(), reach, k=k, rule=StopByError(z=z))
-            counts = np.diff(plan.offsets)
             hits = np.empty(len(true), np.int64)
             count_found(true_places, plan.places, plan.offsets, hits)
-            estimate: RecallEstimate = interval(hits / wanted)
-            yield OperatingPoint(
-                k=k,
-                effort=effort,
-                rule=StopByError(z=z),
-                recall=estimate.mean,
-                low=estimate.low,
-                high=estimate.high,
-                pages=float(counts.mean()) * self.places.layout.pages_per_vector,
-                rows_scored=float(found.scored.mean()),
+            estimate = interval(hits / wanted)
+            points.append(
+                OperatingPoint(
+                    k=k,
+                    effort=effort,
+                    rule=StopByError(z=z),
+                    recall=estimate.mean,
+                    low=estimate.low,
+                    high=estimate.high,
+                    pages=float(np.diff(plan.offsets).mean()) * self.places.layout.pages_per_vector,
+                    rows_scored=float(found.scored.mean()),
+                )
             )
+        return points
 
 
 def _without(found: Candidates, left_out: NDArray[np.int32]) -> Candidates:

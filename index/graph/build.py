@@ -142,7 +142,15 @@ def _add_reverse(
 
     def add(part: int) -> None:
         insert.add_reverse(
-            rows.codes, rows.scalars, links, sources, starts, unique, np.float32(options.alpha), cuts[part], cuts[part + 1]
+            rows.codes,
+            rows.scalars,
+            links,
+            sources,
+            starts,
+            unique,
+            np.float32(options.alpha),
+            cuts[part],
+            cuts[part + 1],
         )
 
     list(pool.map(add, range(4 * threads)))

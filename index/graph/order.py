@@ -9,7 +9,9 @@ from index.graph.build import GraphRows
 from index.kernels.bisect import bisect
 
 
-def nearby_order(rows: GraphRows, *, page_rows: int, seed: int, stop: NDArray[np.uint8] | None = None) -> NDArray[np.int32]:
+def nearby_order(
+    rows: GraphRows, *, page_rows: int, seed: int, stop: NDArray[np.uint8] | None = None
+) -> NDArray[np.int32]:
     """A permutation int32 (n,) of the rows: every `page_rows` consecutive ones, from the first on, are near each other.
 
     stop: uint8 (1,), set from another thread to give up (InterruptedError).

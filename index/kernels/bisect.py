@@ -15,7 +15,7 @@ SAMPLE = 256
 ROUNDS = 4
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
 def _direction(codes: Any, scales: Any, rows: Any, seed: Any, line: Any) -> None:
     """line = difference of two means of a sample of rows. line: float32 (width,), overwritten."""
     width = codes.shape[1]
@@ -45,7 +45,7 @@ def _direction(codes: Any, scales: Any, rows: Any, seed: Any, line: Any) -> None
                 line[t] += sign * scales[i] * np.float32(codes[i, t])
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def bisect(codes: Any, scales: Any, order: Any, page_rows: Any, seed: Any, stop: Any) -> Any:
     """Rearrange `order` (int32, row numbers) in place. codes: int8 (n, width); scales: float32 (n,).
 

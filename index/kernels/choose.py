@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def choose_candidates(
     nodes: Any, distances: Any, counts: Any, scalars: Any, reach: Any, k: Any, depth: Any, chosen: Any
 ) -> None:
@@ -33,7 +33,7 @@ def choose_candidates(
         chosen[q] = kept
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def first_row(node: Any, group_nodes: Any, group_extra: Any) -> Any:
     """Row of a node's first copy. group_nodes: int32 (g,), ascending nodes with several rows; group_extra: int64 (g,),
     how many rows more than nodes there are up to and with that group."""
@@ -48,7 +48,7 @@ def first_row(node: Any, group_nodes: Any, group_extra: Any) -> Any:
     return np.int64(node) + (group_extra[low - 1] if low > 0 else 0)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def copies(node: Any, group_nodes: Any, group_extra: Any) -> Any:
     """How many rows hold the node's vector."""
     at = np.searchsorted(group_nodes, node)
@@ -57,7 +57,7 @@ def copies(node: Any, group_nodes: Any, group_extra: Any) -> Any:
     return group_extra[at] - (group_extra[at - 1] if at > 0 else 0) + 1
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def list_places(
     nodes: Any, chosen: Any, group_nodes: Any, group_extra: Any, k: Any, page_rows: Any, offsets: Any
 ) -> Any:
@@ -96,9 +96,17 @@ def list_places(
     return places[:filled]
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def list_rows(
-    places: Any, offsets: Any, n: Any, page_rows: Any, place_size: Any, vector_size: Any, query_of: Any, rows: Any, starts: Any
+    places: Any,
+    offsets: Any,
+    n: Any,
+    page_rows: Any,
+    place_size: Any,
+    vector_size: Any,
+    query_of: Any,
+    rows: Any,
+    starts: Any,
 ) -> Any:
     """Every row on the places read: (query, row, where its vector begins in the buffer); returns how many.
 
@@ -119,13 +127,13 @@ def list_rows(
     return filled
 
 
-@njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, inline="always")
 def _worse(score_a: Any, code_a: Any, score_b: Any, code_b: Any) -> Any:
     """True where hit a comes after hit b: a lower score, of equals the larger id."""
     return score_a < score_b or (score_a == score_b and code_a > code_b)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def _sift_down(scores: Any, codes: Any, rows: Any, at: Any, count: Any) -> None:
     """Restore a heap whose root is the worst hit."""
     while True:
@@ -142,7 +150,7 @@ def _sift_down(scores: Any, codes: Any, rows: Any, at: Any, count: Any) -> None:
         at = child
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def keep_best(
     query_of: Any, scores: Any, codes: Any, rows: Any, best_scores: Any, best_codes: Any, best_rows: Any, counts: Any
 ) -> None:
@@ -175,7 +183,7 @@ def keep_best(
             _sift_down(best_scores[q], best_codes[q], best_rows[q], 0, k)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def sort_best(best_scores: Any, best_codes: Any, best_rows: Any, counts: Any) -> None:
     """Turn each query's heap into a list, best hit first."""
     for q in range(counts.shape[0]):
@@ -187,7 +195,7 @@ def sort_best(best_scores: Any, best_codes: Any, best_rows: Any, counts: Any) ->
             _sift_down(scores, codes, rows, 0, count)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def count_found(true_places: Any, places: Any, offsets: Any, found: Any) -> None:
     """found[q] = how many of true_places[q] (int64 (m, k), -1: none) are among the places of query q. found: int64 (m,)."""
     for q in range(true_places.shape[0]):

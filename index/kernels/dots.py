@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 
-@njit(cache=True, nogil=True, fastmath=True, inline="always")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=True, inline="always")
 def dot_int8(rows: Any, i: Any, query: Any) -> Any:
     """Sum over t of rows[i, t] * query[t]. rows: int8 (n, width); query: int8 (width,)."""
     total = np.int32(0)
@@ -17,7 +17,7 @@ def dot_int8(rows: Any, i: Any, query: Any) -> Any:
     return total
 
 
-@njit(cache=True, nogil=True, fastmath=True, inline="always")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=True, inline="always")
 def dot_code(codes: Any, i: Any, query: Any, bits: Any) -> Any:
     """Sum over dimensions of level * query. codes: uint8 (n, stride); query: int8 (8 / bits, stride).
 

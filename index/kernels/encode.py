@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 
-@njit(cache=True, nogil=True, fastmath=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=True)
 def _round_to_levels(y: Any, step: Any, levels: Any, out: Any) -> Any:
     """out[t] = level of y[t] at this step; returns <y, u> and |u|^2."""
     middle = np.float32((levels - 1) * 0.5)
@@ -32,7 +32,7 @@ def _round_to_levels(y: Any, step: Any, levels: Any, out: Any) -> Any:
     return along, length
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def encode_rows(rotated: Any, bits: Any, ratios: Any, codes: Any, lengths: Any, scales: Any) -> None:
     """Codes of rotated rows: of the steps tried, the one whose code is nearest in angle to the row.
 
@@ -55,7 +55,9 @@ def encode_rows(rotated: Any, bits: Any, ratios: Any, codes: Any, lengths: Any, 
         best_along = np.float32(0.0)
         best_cosine = np.float32(-1.0)
         for r in range(ratios.shape[0]):
-            step = ratios[r] * deviation * np.float32(2.0) / np.float32(levels - 1) if deviation > 0 else np.float32(1.0)
+            step = (
+                ratios[r] * deviation * np.float32(2.0) / np.float32(levels - 1) if deviation > 0 else np.float32(1.0)
+            )
             along, length = _round_to_levels(y, step, levels, current)
             cosine = along / np.sqrt(length) if length > 0 else np.float32(0.0)
             if cosine > best_cosine:
@@ -70,7 +72,7 @@ def encode_rows(rotated: Any, bits: Any, ratios: Any, codes: Any, lengths: Any, 
             codes[i, t] = byte
 
 
-@njit(cache=True, nogil=True, fastmath=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=True)
 def encode_int8(rotated: Any, codes: Any, lengths: Any, scales: Any) -> None:
     """int8 rows for building graphs: y = scale * code.
 

@@ -17,7 +17,7 @@ from index.kernels.intrinsics import prefetch
 AHEAD = 10
 
 
-@njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, inline="always")
 def _fetch_row(rows_at: Any, scalars_at: Any, width: Any, i: Any) -> None:
     at = rows_at + np.int64(i) * width
     for t in range(0, width, 64):
@@ -25,16 +25,40 @@ def _fetch_row(rows_at: Any, scalars_at: Any, width: Any, i: Any) -> None:
     prefetch(np.uintp(scalars_at + np.int64(i) * 12))
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "arcp"}, inline="always")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath={"contract", "arcp"}, inline="always")
 def _between(rows: Any, scalars: Any, i: Any, j: Any) -> Any:
     """Squared distance of rows i and j."""
     inner = scalars[i, 1] * scalars[j, 1] * np.float32(dot_int8(rows, i, rows[j])) + scalars[i, 2] * scalars[j, 2]
     return scalars[i, 0] + scalars[j, 0] - np.float32(2.0) * inner
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, inline="always")
+def _place(found: Any, far: Any, used: Any, n: Any, beam: Any, i: Any, value: Any) -> Any:
+    """Insert row i into the sorted beam of n rows; returns its place."""
+    j = n if n < beam else beam - 1
+    while j > 0 and far[j - 1] > value:
+        far[j] = far[j - 1]
+        found[j] = found[j - 1]
+        used[j] = used[j - 1]
+        j -= 1
+    far[j] = value
+    found[j] = i
+    used[j] = False
+    return j
+
+
+@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
 def _walk(
-    rows: Any, scalars: Any, links: Any, target: Any, entries: Any, visited: Any, mark: Any, found: Any, far: Any, used: Any
+    rows: Any,
+    scalars: Any,
+    links: Any,
+    target: Any,
+    entries: Any,
+    visited: Any,
+    mark: Any,
+    found: Any,
+    far: Any,
+    used: Any,
 ) -> Any:
     """Nearest rows of row `target` in the graph so far; found and far (width: beam) are filled, nearest first."""
     beam = found.shape[0]
@@ -68,18 +92,8 @@ def _walk(
             inner = twice * scalars[i, 1] * np.float32(dot_int8(rows, i, query)) + twice_extra * scalars[i, 2]
             value = scalars[i, 0] - inner
             if n < beam or value < far[n - 1]:
-                j = n if n < beam else beam - 1
-                if n < beam:
-                    n += 1
-                while j > 0 and far[j - 1] > value:
-                    far[j] = far[j - 1]
-                    found[j] = found[j - 1]
-                    used[j] = used[j - 1]
-                    j -= 1
-                far[j] = value
-                found[j] = i
-                used[j] = False
-                first = min(first, j)
+                first = min(first, _place(found, far, used, n, beam, i, value))
+                n = min(n + 1, beam)
         best = min(best, first)
         while best < n and used[best]:
             best += 1
@@ -110,8 +124,10 @@ def _walk(
     return n
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _select(rows: Any, scalars: Any, target: Any, found: Any, far: Any, count: Any, most: Any, alpha: Any, out: Any) -> Any:
+@njit(cache=True, nogil=True)
+def _select(
+    rows: Any, scalars: Any, target: Any, found: Any, far: Any, count: Any, most: Any, alpha: Any, out: Any
+) -> Any:
     """hnswlib's diversity rule: a row is kept unless a kept one is nearer to it (times alpha) than `target` is.
 
     found: nearest first; far: their distances without the target's own part; out: int32 (>= most,); returns how many.
@@ -141,7 +157,7 @@ def _select(rows: Any, scalars: Any, target: Any, found: Any, far: Any, count: A
     return m
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def link_rows(
     rows: Any,
     scalars: Any,
@@ -178,7 +194,7 @@ def link_rows(
     return mark
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def add_reverse(
     rows: Any, scalars: Any, links: Any, sources: Any, starts: Any, targets: Any, alpha: Any, first: Any, last: Any
 ) -> None:
@@ -221,7 +237,7 @@ def add_reverse(
             links[t, e] = -1
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def count_links(links: Any, batch: Any, degrees: Any) -> None:
     """degrees[b] = links of row batch[b]."""
     for b in range(batch.shape[0]):
@@ -231,7 +247,7 @@ def count_links(links: Any, batch: Any, degrees: Any) -> None:
         degrees[b] = k
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def reverse_pairs(links: Any, batch: Any, sources: Any, targets: Any) -> Any:
     """The links of a batch as pairs (target, source) in the batch's order; returns how many."""
     k = 0
@@ -243,3 +259,24 @@ def reverse_pairs(links: Any, batch: Any, sources: Any, targets: Any) -> Any:
             targets[k] = links[p, e]
             k += 1
     return k
+
+
+@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
+def rank_by_rows(rows: Any, scalars: Any, queries: Any, along: Any, nodes: Any, counts: Any, out: Any) -> None:
+    """out[q] = the nearest of nodes[q] by their int8 rows, nearest first, -1 where there are fewer.
+
+    queries: float32 (m, width), rotated; along: True ranks by inner product alone (dot); nodes: int32 (m, beam), filled to
+    counts[q]; out: int32 (m, k).
+    """
+    for q in range(queries.shape[0]):
+        count = counts[q]
+        far = np.empty(count, np.float32)
+        for j in range(count):
+            i = nodes[q, j]
+            inner = np.float32(0.0)
+            for t in range(queries.shape[1]):
+                inner += np.float32(rows[i, t]) * queries[q, t]
+            far[j] = (np.float32(0.0) if along else scalars[i, 0]) - np.float32(2.0) * scalars[i, 1] * inner
+        order = np.argsort(far, kind="mergesort")
+        for j in range(out.shape[1]):
+            out[q, j] = nodes[q, order[j]] if j < count else -1

@@ -13,7 +13,7 @@ from numba import njit, types
 from numba.extending import intrinsic, overload
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def prefetch(typing_context: Any, address: Any) -> Any:
     """Ask for the cache line at `address` (uintp); never faults."""
     signature = types.void(types.uintp)
@@ -30,7 +30,7 @@ def prefetch(typing_context: Any, address: Any) -> Any:
     return signature, codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def float32_of_bits(typing_context: Any, bits: Any) -> Any:
     """The float32 whose bit pattern is `bits` (uint32)."""
     signature = types.float32(types.uint32)
@@ -64,7 +64,7 @@ def _as_float32(value: Any) -> Any:
     return widen
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def halves_to_float32(halves: Any, out: Any) -> None:
     """out[i] = the float16 whose bits are halves[i]. halves uint16 (m,), out float32 (m,)."""
     for i in range(halves.shape[0]):

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def permute_rows(rows: Any, order: Any) -> None:
     """rows[i] = old rows[order[i]]. rows: (n, width), C order; order: int32 (n,), a permutation."""
     n = order.shape[0]

@@ -15,7 +15,7 @@ from numba import njit
 ROUNDS = 4
 
 
-@njit(cache=True, nogil=True, fastmath=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=True)
 def _hadamard(x: Any, start: Any, size: Any) -> None:
     """x[start : start + size] = its Walsh-Hadamard transform, scaled to keep lengths. size: a power of two."""
     half = 1
@@ -32,7 +32,7 @@ def _hadamard(x: Any, start: Any, size: Any) -> None:
         x[i] *= scale
 
 
-@njit(cache=True, nogil=True, fastmath=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=True)
 def rotate(x: Any, signs: Any) -> None:
     """x = R x in place. x: float32 (width,); signs: float32 (ROUNDS, width) of -1 and 1."""
     width = x.shape[0]
@@ -48,7 +48,7 @@ def rotate(x: Any, signs: Any) -> None:
             _hadamard(x, width - size, size)
 
 
-@njit(cache=True, nogil=True, fastmath=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=True)
 def prepare_rows(vectors: Any, mean: Any, signs: Any, unit: Any, out: Any) -> None:
     """out[i] = R (x - mean), with x = vectors[i], made of length 1 first if `unit` (a zero row stays zero).
 
@@ -70,7 +70,7 @@ def prepare_rows(vectors: Any, mean: Any, signs: Any, unit: Any, out: Any) -> No
         rotate(out[i], signs)
 
 
-@njit(cache=True, nogil=True, fastmath=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath=True)
 def quantise_queries(rotated: Any, out: Any, scales: Any, sums: Any, lengths: Any) -> None:
     """Queries as int8: query = scale * out.
 

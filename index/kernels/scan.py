@@ -10,8 +10,8 @@ from numba import njit
 from index.kernels.dots import dot_code
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
-def _sift_down(distances: Any, rows: Any, at: Any, count: Any) -> None:
+@njit(cache=True, nogil=True)
+def sift_down(distances: Any, rows: Any, at: Any, count: Any) -> None:
     """Restore a heap whose root is the worst: the largest distance, of equals the largest row."""
     while True:
         child = 2 * at + 1
@@ -19,8 +19,7 @@ def _sift_down(distances: Any, rows: Any, at: Any, count: Any) -> None:
             return
         other = child + 1
         if other < count and (
-            distances[other] > distances[child]
-            or (distances[other] == distances[child] and rows[other] > rows[child])
+            distances[other] > distances[child] or (distances[other] == distances[child] and rows[other] > rows[child])
         ):
             child = other
         if distances[child] < distances[at] or (distances[child] == distances[at] and rows[child] <= rows[at]):
@@ -30,7 +29,7 @@ def _sift_down(distances: Any, rows: Any, at: Any, count: Any) -> None:
         at = child
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
 def scan_queries(
     codes: Any, scalars: Any, bits: Any, queries: Any, query_scales: Any, query_sums: Any, rows: Any, distances: Any
 ) -> None:
@@ -53,12 +52,12 @@ def scan_queries(
                 who[i] = i
                 if i == keep - 1:
                     for at in range(keep // 2 - 1, -1, -1):
-                        _sift_down(near, who, at, keep)
+                        sift_down(near, who, at, keep)
             elif value < near[0]:
                 near[0] = value
                 who[0] = i
-                _sift_down(near, who, 0, keep)
+                sift_down(near, who, 0, keep)
         for count in range(keep - 1, 0, -1):
             near[0], near[count] = near[count], near[0]
             who[0], who[count] = who[count], who[0]
-            _sift_down(near, who, 0, count)
+            sift_down(near, who, 0, count)

@@ -20,7 +20,7 @@ from index.kernels.intrinsics import prefetch
 AHEAD = 12
 
 
-@njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, inline="always")
 def _fetch_row(codes_at: Any, scalars_at: Any, stride: Any, i: Any) -> None:
     at = codes_at + np.int64(i) * stride
     for t in range(0, stride, 64):
@@ -28,7 +28,7 @@ def _fetch_row(codes_at: Any, scalars_at: Any, stride: Any, i: Any) -> None:
     prefetch(np.uintp(scalars_at + np.int64(i) * 8))
 
 
-@njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, inline="always")
 def _merge(rows: Any, distances: Any, expanded: Any, count: Any, beam: Any, new_rows: Any, new: Any, c: Any) -> Any:
     """Merge c sorted new rows into the sorted beam from its worse end; returns (count, first changed place)."""
     total = min(beam, count + c)
@@ -60,7 +60,7 @@ def _merge(rows: Any, distances: Any, expanded: Any, count: Any, beam: Any, new_
     return total, first
 
 
-@njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, inline="always")
 def _visit(visited: Any, mask: Any, mark: Any, i: Any) -> Any:
     """Mark row i as visited; False if it was already. A slot holds (mark, row); another mark means free."""
     key = (mark << np.uint64(32)) | np.uint64(np.uint32(i))
@@ -75,7 +75,7 @@ def _visit(visited: Any, mask: Any, mark: Any, i: Any) -> Any:
         at = (at + np.uint32(1)) & mask
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
 def walk_one(
     codes: Any,
     scalars: Any,
@@ -172,7 +172,7 @@ def visited_slots(beam: int, degree: int, entries: int) -> int:
     return 1 << (2 * (entries + (beam + beam // 4 + 8) * degree)).bit_length()
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, nogil=True)
 def walk_queries(
     codes: Any,
     scalars: Any,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +72,12 @@ class GraphPreview:
 
     def save(self, folder: Path) -> list[str]:
         """Write codes.npy, scalars.npy, links.npy, entries.npy."""
-        parts = {"codes": self.codes, "scalars": self.scalars, "links": self.links, "entries": self.entries}
+        parts: dict[str, NDArray[Any]] = {
+            "codes": self.codes,
+            "scalars": self.scalars,
+            "links": self.links,
+            "entries": self.entries,
+        }
         for name, array in parts.items():
             np.save(folder / f"{name}.npy", array)
         return [f"{name}.npy" for name in parts]
@@ -80,8 +86,7 @@ class GraphPreview:
     def load(cls, folder: Path, *, bits: int, huge_pages: bool) -> GraphPreview:
         """The preview that `save` wrote."""
         codes, scalars, links, entries = (
-            load_resident(folder / f"{name}.npy", huge_pages=huge_pages) for name in ("codes", "scalars", "links", "entries")
+            load_resident(folder / f"{name}.npy", huge_pages=huge_pages)
+            for name in ("codes", "scalars", "links", "entries")
         )
-        return cls(
-            codes.view(np.uint8), scalars.view(np.float32), links.view(np.int32), entries.view(np.int32), bits
-        )
+        return cls(codes.view(np.uint8), scalars.view(np.float32), links.view(np.int32), entries.view(np.int32), bits)

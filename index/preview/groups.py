@@ -33,12 +33,5 @@ class Groups:
         """Row of each node's first copy."""
         before = np.searchsorted(self.nodes, nodes, side="left")
         surplus = np.concatenate([np.zeros(1, np.int64), self.extra])
-        return np.asarray(nodes, np.int64) + surplus[before]
-
-    def sizes(self, nodes: NDArray[np.integer]) -> NDArray[np.int64]:
-        """How many rows each node has."""
-        at = np.searchsorted(self.nodes, nodes, side="left")
-        found = (at < len(self.nodes)) & (np.append(self.nodes, -1)[np.minimum(at, len(self.nodes))] == nodes)
-        each = np.diff(self.extra, prepend=0)
-        padded = np.append(each, 0)
-        return 1 + np.where(found, padded[np.minimum(at, len(each))], 0)
+        rows: NDArray[np.int64] = np.asarray(nodes, np.int64) + surplus[before]
+        return rows

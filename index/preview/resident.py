@@ -36,7 +36,7 @@ def load_resident(path: Path, *, huge_pages: bool) -> NDArray[np.generic]:
         shape, fortran_order, dtype = read_header(file)
         assert not fortran_order, f"{path} is in Fortran order, which no index writes"
         array = resident_array(shape, dtype, huge_pages=huge_pages)
-        view = memoryview(array.reshape(-1).view(np.uint8))
+        view = array.reshape(-1).view(np.uint8).data
         done = 0
         while done < len(view):
             got = file.readinto(view[done : done + (1 << 26)])

@@ -1,0 +1,135 @@
+"""The ivf preview: rows in many small lists; a query looks at the codes of its nearest lists only.
+
+The paper's (Zhang and He, "Zoom", 2018). A code holds what is left of a row without its list's centroid, which is shorter
+than the row, so fewer bits say as much. Codes lie in list order: a list is one stream of memory. Codes are those of
+codes.py, or a product quantiser's. Built by preview/ivf_build.py, which alone needs faiss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from index.codes import PreparedQueries
+from index.kernels import lists as kernels
+from index.options import PreviewKind
+from index.preview.base import Candidates, Scratch
+from index.preview.resident import load_resident
+from index.preview.route import LISTS_FOLDER, Route
+
+KEPT = 256
+"""Candidates kept beside those asked for, so that the stop rule, not the heap, decides how many are read."""
+PROBES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+
+
+def code_bits(bits: int | str) -> int:
+    """Bits of the coder that prepares queries. A product quantiser takes them as floats, so any will do: the smallest."""
+    return 1 if isinstance(bits, str) else bits
+
+
+@dataclass(frozen=True, slots=True)
+class IvfPreview:
+    """codes uint8 (n, stride), scalars float32 (n, 2): additive part and scale; offsets int32 (lists + 1,): where each
+    list's rows begin; codebooks float32 (parts, width / parts, 256) of a product quantiser, else None."""
+
+    codes: NDArray[np.uint8]
+    scalars: NDArray[np.float32]
+    bits: int | str
+    offsets: NDArray[np.int32]
+    route: Route
+    codebooks: NDArray[np.float32] | None = None
+    kind: PreviewKind = PreviewKind.IVF
+
+    @property
+    def nodes(self) -> int:
+        """Distinct vectors."""
+        return len(self.codes)
+
+    @property
+    def lists(self) -> int:
+        """How many lists there are."""
+        return len(self.route)
+
+    def efforts(self) -> tuple[int, ...]:
+        """Numbers of probes worth measuring."""
+        return (*(p for p in PROBES if p < self.lists), self.lists)
+
+    def candidates(self, queries: PreparedQueries, *, effort: int, width: int, scratch: Scratch) -> Candidates:
+        """The nearest nodes of the `effort` nearest lists, KEPT more than asked for."""
+        m, probes = len(queries), min(effort, self.lists)
+        keep = min(max(4 * width, width + KEPT), self.nodes)
+        nodes, distances = np.empty((m, keep), np.int32), np.empty((m, keep), np.float32)
+        counts, scored = np.empty(m, np.int64), np.empty(m, np.int64)
+        quantised = queries.planes.reshape(m, -1)
+        lists, bases = self.route.nearest(queries, quantised, probes)
+        if self.codebooks is not None:
+            table = np.empty((len(self.codebooks), 256), np.float32)
+            kernels.scan_lists_pq(
+                self.codes,
+                self.scalars,
+                self.codebooks,
+                self.offsets,
+                lists,
+                bases,
+                queries.rotated,
+                table,
+                nodes,
+                distances,
+                counts,
+                scored,
+            )
+        else:
+            kernels.scan_lists(
+                self.codes,
+                self.scalars,
+                self.bits,
+                self.offsets,
+                lists,
+                bases,
+                queries.planes,
+                queries.scales,
+                queries.sums,
+                nodes,
+                distances,
+                counts,
+                scored,
+            )
+        return Candidates(nodes, distances, counts, np.full(m, probes, np.int64), scored)
+
+    def error_scales(self) -> NDArray[np.float32]:
+        """The scalars: column 1 is a row's scale (product quantiser: the length of what its code leaves out)."""
+        return self.scalars
+
+    def resident_bytes(self) -> dict[str, int]:
+        """Memory by part."""
+        parts = {"codes": self.codes.nbytes, "scalars": self.scalars.nbytes, "lists": self.offsets.nbytes}
+        if self.codebooks is not None:
+            parts["codebooks"] = self.codebooks.nbytes
+        return parts | self.route.resident_bytes()
+
+    def save(self, folder: Path) -> list[str]:
+        """Write codes.npy, scalars.npy, and the folder lists/."""
+        (folder / LISTS_FOLDER).mkdir(exist_ok=True)
+        parts: dict[str, NDArray[Any]] = {
+            "codes.npy": self.codes,
+            "scalars.npy": self.scalars,
+            f"{LISTS_FOLDER}/offsets.npy": self.offsets,
+        }
+        if self.codebooks is not None:
+            parts[f"{LISTS_FOLDER}/codebooks.npy"] = self.codebooks
+        for name, array in parts.items():
+            np.save(folder / name, array)
+        return [*parts, *self.route.save(folder)]
+
+    @classmethod
+    def load(cls, folder: Path, *, bits: int | str, dot: bool, huge_pages: bool) -> IvfPreview:
+        """The preview that `save` wrote."""
+        codes = load_resident(folder / "codes.npy", huge_pages=huge_pages).view(np.uint8)
+        scalars = load_resident(folder / "scalars.npy", huge_pages=huge_pages).view(np.float32)
+        books = np.load(folder / LISTS_FOLDER / "codebooks.npy") if isinstance(bits, str) else None
+        offsets = np.load(folder / LISTS_FOLDER / "offsets.npy")
+        return cls(codes, scalars, bits, offsets, Route.load(folder, dot=dot), books)
