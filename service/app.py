@@ -61,7 +61,8 @@ def create_app(
             lock.release()
 
     app = FastAPI(title="fullview", lifespan=life, docs_url=None, redoc_url=None, redirect_slashes=False)
-    for family in (service_routes, collections, aliases, points, uploads, builds, later):
+    # Routes are tried in this order: those of queries come first.
+    for family in (points, collections, aliases, service_routes, uploads, builds, later):
         app.include_router(family.router)
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _http_problem)

@@ -63,6 +63,17 @@ class RecallBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     params: QueryParams | None = None
 
 
+@router.post("/points/query")
+async def query(request: Request, collection: str) -> Response:
+    """Nearest points of one query as JSON, or of many as raw float32."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == OCTET_STREAM:
+        return await _query_raw(request, collection)
+    own = parts(request)
+    one = parse_query(await read_json(request, QueryBody), own.settings)
+    answers = await _answers(request, collection, [one])
+    return ok(_result(answers, 0), started(request))
+
+
 @router.post("/points")
 async def retrieve(request: Request, collection: str) -> Response:
     """Stored points by their ids; unknown ids are left out."""
@@ -111,17 +122,6 @@ async def count(request: Request, collection: str) -> Response:
         return ok({"count": hits.count(lease)}, started(request))
     finally:
         lease.release()
-
-
-@router.post("/points/query")
-async def query(request: Request, collection: str) -> Response:
-    """Nearest points of one query as JSON, or of many as raw float32."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() == OCTET_STREAM:
-        return await _query_raw(request, collection)
-    own = parts(request)
-    one = parse_query(await read_json(request, QueryBody), own.settings)
-    answers = await _answers(request, collection, [one])
-    return ok(_result(answers, 0), started(request))
 
 
 @router.post("/points/query/batch")
