@@ -45,9 +45,7 @@ class FullviewSearcher(Searcher):
         def on_progress(event: BuildProgress) -> None:
             tell(event.phase, event.done, event.total)
 
-        options = BuildOptions(
-            metric=job.metric, memory_budget=job.budget, threads=job.threads, **job.parameters
-        )
+        options = BuildOptions(metric=job.metric, memory_budget=job.budget, threads=job.threads, **job.parameters)
         report = build(
             job.source,
             Path(job.folder) / "index",
@@ -76,8 +74,10 @@ class FullviewSearcher(Searcher):
         stats = self._index.stats()
         return {
             "parts": stats["resident_bytes"],
-            "notes": [f"{stats['preview']} preview, {stats['bits']} bits a dimension, degree {stats['degree']}; "
-                      f"pages read by {stats['io_mode']} ({stats['io_reason']})"],
+            "notes": [
+                f"{stats['preview']} preview, {stats['bits']} bits a dimension, degree {stats['degree']}; "
+                f"pages read by {stats['io_mode']} ({stats['io_reason']})"
+            ],
         }
 
     def settings(self) -> list[Setting]:
@@ -87,7 +87,7 @@ class FullviewSearcher(Searcher):
         for asked in [*ROUND_RECALLS, *sorted(p.low for p in points if p.low > 0.0)]:
             point = self._index.point(K, asked)
             if point.low >= asked:
-                depth = point.to_dict()["z"] 
+                depth = point.to_dict()["z"]
                 chosen.setdefault((point.effort, depth), {"recall": asked, "beam": point.effort, "z": depth})
         ordered = sorted(chosen.values(), key=lambda s: s["recall"])
         round_ones = [s for s in ordered if s["recall"] in ROUND_RECALLS]
