@@ -47,8 +47,8 @@ from index.search import OpenIndex
 from index.sources import VectorSource, open_source
 from index.tune import TuneQueries, Tuner, points_of_few, useful
 
-FEW_NODES = 256
-"""Up to this many distinct rows everything is read: nothing to tune."""
+FEW_NODES = 300
+"""Up to this many distinct rows everything is read, so that answers are exact: nothing to tune."""
 HELD_OUT = 1000
 ANSWERS = 100
 SHAPING = 20_000

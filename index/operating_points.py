@@ -21,6 +21,10 @@ PAGE_COST = 250.0
 device gives 60,000 to 80,000 of them a second to all cores together, so that two cores wait 25 us for two."""
 
 
+READ_ALL = 1e9
+"""The z of a rule that reads every candidate. Not merely a large one: a row whose code is exact has no deviation."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopByError:
     """Read candidates while their optimistic estimate, `z` standard deviations better, could enter the k best."""

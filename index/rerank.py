@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from index.fullview.layout import PAGE_BYTES, PageLayout
 from index.kernels import choose, score
-from index.operating_points import RerankRule, StopByError
+from index.operating_points import READ_ALL, RerankRule, StopByError
 from index.preview import Candidates, Groups
 
 Queries = NDArray[np.float32]
@@ -87,10 +87,13 @@ class Places:
         """Places to read for each query. reach float32 (m,): a standard deviation of the estimate over a row's scale."""
         m = len(candidates.nodes)
         chosen, offsets = np.empty(m, np.int64), np.empty(m + 1, np.int64)
-        if isinstance(rule, StopByError):
-            depth, reach = 0, (reach * np.float32(rule.z)).astype(np.float32)
-        else:
+        depth = 0
+        if not isinstance(rule, StopByError):
             depth = rule.depth
+        elif rule.z >= READ_ALL:
+            depth = candidates.nodes.shape[1]
+        else:
+            reach = (reach * np.float32(rule.z)).astype(np.float32)
         choose.choose_candidates(
             candidates.nodes, candidates.distances, candidates.counts, scales, reach, k, depth, chosen
         )

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from index.codes import Coder, PreparedQueries
 from index.exact import interval
 from index.kernels.choose import count_found
-from index.operating_points import MEASURED_K, OperatingPoint, StopByError
+from index.operating_points import MEASURED_K, READ_ALL, OperatingPoint, StopByError
 from index.options import PreviewKind
 from index.preview import Candidates, Preview, Scratch
 from index.rerank import Places
 
 BEAMS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
-STOPS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
+STOPS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
 ENOUGH = 0.997
 """Recall beyond which no wider beam is measured: the points above it would all serve the same requests."""
 
@@ -137,7 +137,7 @@ def points_of_few(nodes: int, pages: int) -> list[OperatingPoint]:
         OperatingPoint(
             k=k,
             effort=max(1, nodes),
-            rule=StopByError(z=1e9),
+            rule=StopByError(z=READ_ALL),
             recall=1.0,
             low=1.0,
             high=1.0,
