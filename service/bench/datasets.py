@@ -100,7 +100,9 @@ def _from_hdf5(path: Path, metric: Metric | None) -> Dataset:
     with h5py.File(path, "r") as file:
         missing = [name for name in ("train", "test") if name not in file]
         if missing:
-            raise SourceError(f"{path} has no data set {', '.join(missing)}; an ann-benchmarks file has train and test.")
+            raise SourceError(
+                f"{path} has no data set {', '.join(missing)}; an ann-benchmarks file has train and test."
+            )
         distance = file.attrs.get("distance", b"")
         distance = distance.decode() if isinstance(distance, bytes) else str(distance)
         neighbours = np.asarray(file["neighbors"], np.int64) if "neighbors" in file else None
@@ -193,9 +195,7 @@ def _shared_out(found: Dataset, queries_for_build: str | None, most_queries: int
         note = f"the build saw the first {start:,} queries, none of them measured with"
     stop = len(queries) if most_queries is None else start + most_queries
     neighbours = None if found.neighbours is None else found.neighbours[start:stop]
-    return replace(
-        found, queries=queries[start:stop], sample_queries=samples, neighbours=neighbours, query_note=note
-    )
+    return replace(found, queries=queries[start:stop], sample_queries=samples, neighbours=neighbours, query_note=note)
 
 
 def write_files(dataset: Dataset, folder: Path, *, advance: Callable[[int, int], None]) -> Files:

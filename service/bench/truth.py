@@ -22,9 +22,7 @@ RELATIVE_SLACK = 1e-6
 class Truth:
     """The oracle's answers. base: npy file float32 (n, dim), queries float32 (m, dim), both of unit length under cosine."""
 
-    def __init__(
-        self, base: Path, queries: NDArray[np.float32], metric: Metric, true_rows: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, base: Path, queries: NDArray[np.float32], metric: Metric, true_rows: NDArray[np.int64]) -> None:
         self._base: NDArray[np.float32] = np.load(base, mmap_mode="r")
         self._queries, self._metric = queries, metric
         self.rows = true_rows

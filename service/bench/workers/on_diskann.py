@@ -56,11 +56,14 @@ class DiskannSearcher(Searcher):
             num_of_pq_chunks=pq_bytes,
             vector_dtype=base.dtype.type,
         )
-        self._input(job).unlink()
-        # Only the builder needs these; a searcher opens the disk index, which holds the vectors.
+        # A searcher opens the disk index, which holds the vectors; this copy serves the builder only.
         (folder / "ann_vectors.bin").unlink(missing_ok=True)
         notes = [f"{pq_bytes}-byte PQ, degree {DEGREE}, complexity {COMPLEXITY}, {cached:,} nodes cached"]
         return {"notes": notes, "disk_bytes": sum(f.stat().st_size for f in folder.iterdir())}
+
+    def finish(self, job: Job, said: dict[str, Any]) -> None:
+        """The input file is needed no more."""
+        self._input(job).unlink()
 
     def open(self, job: Job) -> dict[str, Any]:
         """Open for as many threads as will be asked for."""

@@ -33,11 +33,18 @@ class FullviewSearcher(Searcher):
         return {"fullview": version("fullview"), "numpy": np.__version__, "numba": version("numba")}
 
     def prepare(self, job: Job) -> None:
-        """A small index of the first rows: it compiles what a build needs, and warm() searches it later."""
+        """A small index of the first rows: it compiles what a build needs."""
+        self._build_small(job, BuildOptions(metric=job.metric, preview="graph", bits=4))
+
+    def finish(self, job: Job, said: dict[str, Any]) -> None:
+        """A small index like the real one, for warm() to search."""
+        report = said["report"]
+        options = BuildOptions(metric=job.metric, preview=report["preview"], bits=report["bits"])
+        self._build_small(job, options)
+
+    def _build_small(self, job: Job, options: BuildOptions) -> None:
         rows = next(iter(open_source(job.source, vector=job.vector).blocks(WARM_ROWS))).vectors[:WARM_ROWS]
-        share = job.budget_bytes / max(1, _float32_bytes(job.base))
-        options = BuildOptions(metric=job.metric, memory_budget=share * rows.size * 4 / 1e6 + 0.5)
-        build(rows, _small(job), options=options, replace=True)
+        build(rows, _small(job), options=options, replace=_small(job).exists())
 
     def build(self, job: Job, tell: Tell) -> dict[str, Any]:
         """The whole build, from the set's own file."""
@@ -134,7 +141,3 @@ def searcher() -> Searcher:
 
 def _small(job: Job) -> Path:
     return Path(job.folder) / "small"
-
-
-def _float32_bytes(base: str) -> int:
-    return int(np.load(base, mmap_mode="r").size) * 4

@@ -70,6 +70,9 @@ class Searcher:
         """Build in job.folder; returns what there is to say of it ("notes": sentences)."""
         raise NotImplementedError
 
+    def finish(self, job: Job, said: dict[str, Any]) -> None:
+        """What comes after the clock has stopped. said: what build() returned."""
+
     def warm(self, job: Job) -> None:
         """Load what is not the index (compiled code), so that memory can be told apart."""
 

@@ -39,6 +39,9 @@ class Worker:
             return {"versions": self.searcher.versions()}
         if what in ("prepare", "build", "warm", "open"):
             return self._about_job(what, Job(**command["job"]))
+        if what == "finish":
+            self.searcher.finish(Job(**command["job"]), command["said"])
+            return {}
         if what == "settings":
             return {"settings": self.searcher.settings()}
         if what == "batch":
@@ -58,7 +61,8 @@ class Worker:
         if what == "build":
             begun = time.perf_counter()
             said = self.searcher.build(job, self.tell)
-            return said | {"seconds": time.perf_counter() - begun}
+            said["seconds"] = time.perf_counter() - begun
+            return said
         if what == "warm":
             self.queries = queries_of(job, self.searcher)
             self.searcher.warm(job)
