@@ -56,7 +56,8 @@ def decode(body: bytes | msgspec.Raw, kind: type[T], *, path: str = "$") -> T:
     try:
         value: T = decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise MalformedError(f"Wrong JSON body: {str(error).replace('`$', f'`{path}')}.") from None
+        what = str(error) if "`$" in str(error) else f"{error} - at `$`"
+        raise MalformedError(f"Wrong JSON body: {what.replace('`$', f'`{path}')}.") from None
     except msgspec.DecodeError as error:
         raise MalformedError(f"The body is no valid JSON: {error}{_line_and_column(body, str(error))}.") from None
     except RecursionError:

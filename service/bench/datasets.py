@@ -131,7 +131,8 @@ def _from_folder(folder: Path, name: str, metric: Metric | None) -> Dataset:
     for path, stem in ((base, "base"), (queries, "queries")):
         if path is None:
             raise SourceError(f"{folder} has no file {stem}.* of vectors (npy, fvecs, fbin, ...)")
-    assert base is not None and queries is not None
+    assert base is not None, "refused above"
+    assert queries is not None, "refused above"
     source = open_source(base)
     return Dataset(
         name=name,

@@ -26,9 +26,9 @@ from service.bench.datasets import Dataset, Files, write_files
 from service.bench.display import Display
 from service.bench.environments import PeerUnavailableError, environment_of
 from service.bench.machine import describe_machine
-from service.bench.measure import K, Contest, Effort, Opened, build_contest, reuse_or_build
+from service.bench.measure import Effort, K, Opened, build_contest, reuse_or_build
 from service.bench.peers import FULLVIEW, Contender, Variant
-from service.bench.results import Results
+from service.bench.results import Contest, Results
 from service.bench.truth import Truth
 from service.bench.worker_process import WorkerError
 from service.bench.workers.searcher import Job

@@ -64,8 +64,10 @@ class RecallBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 @router.post("/points/query")
-async def query(request: Request, collection: str) -> Response:
+async def query(request: Request) -> Response:
     """Nearest points of one query as JSON, or of many as raw float32."""
+    # Taken from the path here: as a parameter it would be validated by pydantic for each query.
+    collection: str = request.path_params["collection"]
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == OCTET_STREAM:
         return await _query_raw(request, collection)
     own = parts(request)

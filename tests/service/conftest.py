@@ -1,4 +1,4 @@
-"""Fixtures for tests of the service: an application over fake indexes, and a client of it."""
+"""Fixtures for tests of the service: an application and a client of it; over fake indexes where a test needs hooks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_index import open_fake, put_fake
+from fake_index import PAYLOAD, VECTORS, open_fake, put_fake
+from real_index import put_index
 from starlette.testclient import TestClient
 
 from service.app import create_app
@@ -21,8 +22,8 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def client(settings: Settings) -> Iterator[TestClient]:
-    """An application with fake indexes, running."""
-    with TestClient(create_app(settings, opener=open_fake)) as running:
+    """A running application."""
+    with TestClient(create_app(settings)) as running:
         yield running
 
 
@@ -34,6 +35,13 @@ def engine(client: TestClient) -> Any:
 @pytest.fixture
 def three(engine: Any) -> Any:
     """Collection `three`: cosine, ids 1, 2, 3 with payload."""
-    vectors = [[1, 0, 0], [0, 1, 0], [0.9, 0.1, 0]]
-    payload = [{"n": 1, "a": {"b": 2, "c": 3}}, {"n": 2}, None]
-    return put_fake(engine, "three", vectors, ids=[1, 2, 3], payload=payload)
+    return put_index(engine, "three", VECTORS, ids=[1, 2, 3], payload=PAYLOAD)
+
+
+@pytest.fixture
+def fake_client(settings: Settings) -> Iterator[TestClient]:
+    """A running application over fake indexes, with the collection `three` in `fake_client.three`."""
+    with TestClient(create_app(settings, opener=open_fake)) as running:
+        running.engine = running.app.state.parts.engine
+        running.three = put_fake(running.engine, "three", VECTORS, ids=[1, 2, 3], payload=PAYLOAD)
+        yield running

@@ -17,6 +17,10 @@ import numpy as np
 from index.errors import BadQueryError, CorruptIndexError, CorruptReason, IndexClosedError
 from index.options import Metric, SearchOptions
 
+VECTORS = [[1, 0, 0], [0, 1, 0], [0.9, 0.1, 0]]
+PAYLOAD = [{"n": 1, "a": {"b": 2, "c": 3}}, {"n": 2}, None]
+"""Of the collection `three`, with ids 1, 2, 3."""
+
 
 @dataclass
 class FakeWork:

@@ -1,12 +1,14 @@
-"""Routes of points over fake indexes: what is read, in which form, in which order, and how requests are refused."""
+"""Routes of points: what is read, in which form, in which order, and how requests are refused."""
 
 from __future__ import annotations
 
 import base64
+import json
+import threading
 
 import numpy as np
 import pytest
-from fake_index import put_fake
+from real_index import put_index
 
 
 def query(client, collection="three", **body):
@@ -86,7 +88,7 @@ def test_payload_selections(client, three, selection, expected):
 
 
 def test_vectors_come_as_given(client, engine):
-    put_fake(engine, "bytes", np.array([[3, 4], [1, 2]], dtype=np.uint8), ids=[7, 8])
+    put_index(engine, "bytes", np.array([[3, 4], [1, 2]], dtype=np.uint8), ids=[7, 8])
     found = points(query(client, "bytes", query=[3, 4], limit=1, with_vector=True))
     assert found[0]["vector"] == [3, 4]
     assert found[0]["score"] == 1.0
@@ -94,9 +96,9 @@ def test_vectors_come_as_given(client, engine):
 
 def test_profile(client, three):
     answer = query(client, query=[1, 0, 0], profile=True).json()["result"]["profile"]
-    assert answer["rows_scored"] == 3
-    assert answer["pages_read"] == 1
-    assert answer["io_mode"] == "buffered"
+    assert answer["pages_read"] >= 1
+    assert answer["io_mode"] in {"linux_aio", "threads", "buffered"}
+    assert "rerank" in answer["microseconds"]
     assert answer["operating_point"] == "default"
     exact = query(client, query=[1, 0, 0], params={"exact": True, "profile": True}).json()["result"]["profile"]
     assert exact["operating_point"] == "exact"
@@ -107,7 +109,7 @@ def test_profile(client, three):
     [
         ({"query": [1, 0]}, 400, ["2", "3"]),
         ({"query": [0, 0, 0]}, 400, ["zero"]),
-        ({"query": [1, 0, 1e39]}, 400, ["infinity"]),
+        ({"query": [1, 0, 1e39]}, 400, ["finite"]),
         ({"query": [1, "x", 0]}, 400, ["$.query[1]"]),
         ({"query": [1, True, 0]}, 400, ["$.query[1]"]),
         ({"query": 1.5}, 400, ["1.5"]),
@@ -189,7 +191,7 @@ def test_one_point(client, three, engine):
     refused(client.get("/collections/three/points/99"), 404, 99)
     refused(client.get("/collections/three/points/-1"), 400, "-1")
     refused(client.get(f"/collections/three/points/{2**64}"), 400, 2**64)
-    put_fake(engine, "names", [[1.0], [2.0]], ids=["12", "a/b"])
+    put_index(engine, "names", [[1.0], [2.0]], ids=["12", "a/b"])
     assert client.get("/collections/names/points/a%2Fb").json()["result"]["id"] == "a/b"
     assert client.get("/collections/names/points/12?id_type=string").json()["result"]["id"] == "12"
     refused(client.get("/collections/names/points/12"), 404, 12)
@@ -197,7 +199,7 @@ def test_one_point(client, three, engine):
 
 def test_uuids_in_any_spelling(client, engine):
     uuid = "0d8f1c9e-1f52-4d4c-9a54-3b1f3f0c2a11"
-    put_fake(engine, "uuids", [[1.0]], ids=[uuid])
+    put_index(engine, "uuids", [[1.0]], ids=[uuid])
     for spelling in (uuid, uuid.upper(), uuid.replace("-", ""), f"{{{uuid}}}", f"urn:uuid:{uuid}"):
         answer = client.post("/collections/uuids/points", json={"ids": [spelling]}).json()["result"]
         assert [point["id"] for point in answer] == [uuid]
@@ -223,8 +225,6 @@ def parsed(answer):
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "application/octet-stream"
     line, _, rest = answer.content.partition(b"\n")
-    import json
-
     header = json.loads(line)
     n, k = header["shape"]
     assert (len(line) + 1) % 8 == 0
@@ -251,31 +251,30 @@ def test_octet_stream_options(client, three):
     refused(raw(client, []), 400, "0 bytes")
     refused(raw(client, [[1, 0, 0]], limit="x"), 400, "limit")
     refused(raw(client, [[1, 0, 0]], limit=0), 422, "limit")
-    refused(raw(client, [[1, 0, float("nan")]]), 400, "NaN")
+    refused(raw(client, [[1, 0, float("nan")]]), 400, "nan")
     refused(raw(client, [[1, 0, 0]] * 1025), 413, "1025")
 
 
 def test_octet_stream_needs_integer_ids(client, engine):
-    put_fake(engine, "names", [[1.0], [2.0]], ids=["a", "b"])
+    put_index(engine, "names", [[1.0], [2.0]], ids=["a", "b"])
     refused(raw(client, [[1.0]], "names"), 501, "octet-stream", "string ids")
 
 
-def test_deadline(client, three, engine):
-    import threading
-
-    three.blocked = threading.Event()
+def test_deadline(fake_client):
+    fake_client.three.blocked = threading.Event()
+    url = "/collections/three/points/query"
     try:
-        refused(client.post("/collections/three/points/query?timeout=0.05", json={"query": [1, 0, 0]}), 408, "timeout")
+        refused(fake_client.post(f"{url}?timeout=0.05", json={"query": [1, 0, 0]}), 408, "timeout")
     finally:
-        three.blocked.set()
-    refused(client.post("/collections/three/points/query?timeout=x", json={}), 400, "timeout")
-    refused(client.post("/collections/three/points/query?timeout=0", json={}), 422, "timeout")
-    assert points(query(client, query=[1, 0, 0]))
+        fake_client.three.blocked.set()
+    refused(fake_client.post(f"{url}?timeout=x", json={}), 400, "timeout")
+    refused(fake_client.post(f"{url}?timeout=0", json={}), 422, "timeout")
+    assert points(query(fake_client, query=[1, 0, 0]))
 
 
 def test_s09_ids_above_2_to_the_53_come_back_exactly(client, engine):
     ids = [9007199254740993, 2637283987631399372, 18446744073709551615]
-    put_fake(engine, "big", [[1.0, 0], [0, 1.0], [1.0, 1.0]], ids=ids)
+    put_index(engine, "big", [[1.0, 0], [0, 1.0], [1.0, 1.0]], ids=ids)
     base = "/collections/big/points"
     for id_ in ids:
         assert f'"id":{id_},' in client.get(f"{base}/{id_}").text
@@ -293,7 +292,7 @@ def test_s09_ids_above_2_to_the_53_come_back_exactly(client, engine):
 def test_s19_limit_larger_than_the_collection(client, engine, limit):
     rng = np.random.default_rng(19)
     vectors = rng.standard_normal((65, 4)).astype(np.float32)
-    put_fake(engine, "few", vectors)
+    put_index(engine, "few", vectors)
     found = points(query(client, "few", query=vectors[0].tolist(), limit=limit))
     assert len({point["id"] for point in found}) == min(limit, 65)
     searches = [{"query": vector.tolist(), "limit": limit} for vector in vectors]
@@ -316,7 +315,7 @@ def test_s19_an_empty_collection_answers_nothing(client):
 
 
 def test_s23_scroll_shows_each_id_once(client, engine):
-    put_fake(engine, "many", np.ones((1003, 2), dtype=np.float32), ids=list(range(5, 1008)))
+    put_index(engine, "many", np.ones((1003, 2), dtype=np.float32), ids=list(range(5, 1008)))
     seen, pages, offset = [], 0, None
     while True:
         body = {"limit": 100} if offset is None else {"limit": 100, "offset": offset}

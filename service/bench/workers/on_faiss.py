@@ -48,7 +48,8 @@ class FaissSearcher(Searcher):
         """Its own batch search."""
         faiss.omp_set_num_threads(threads)
         text = ",".join(f"{name}={int(value)}" for name, value in setting.items())
-        faiss.ParameterSpace().set_index_parameters(self._index, text)
+        space: Any = faiss.ParameterSpace()
+        space.set_index_parameters(self._index, text)
         _, rows = self._index.search(queries, k)
         return Found(rows.astype(np.int64))
 
@@ -56,7 +57,7 @@ class FaissSearcher(Searcher):
         raise NotImplementedError
 
     def _lists(self, job: Job) -> int:
-        return 2 ** round(math.log2(4 * math.sqrt(len(np.load(job.base, mmap_mode="r")))))
+        return int(2 ** round(math.log2(4 * math.sqrt(len(np.load(job.base, mmap_mode="r"))))))
 
 
 class FaissIvfpq(FaissSearcher):

@@ -137,7 +137,7 @@ def serve(name: str) -> None:
         worker = Worker(_searcher(name), lambda *event: _send(out, {"progress": list(event)}))
         for line in sys.stdin:
             try:
-                answer = {"ok": worker.answer(json.loads(line))}
+                answer: dict[str, Any] = {"ok": worker.answer(json.loads(line))}
             except Exception as error:
                 traceback.print_exc()
                 answer = {"error": f"{type(error).__name__}: {error}"}

@@ -26,7 +26,8 @@ def load_package(folder: Path) -> None:
     spec = importlib.util.spec_from_file_location(
         PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
-    assert spec is not None and spec.loader is not None, folder
+    assert spec is not None, folder
+    assert spec.loader is not None, folder
     package = importlib.util.module_from_spec(spec)
     sys.modules[PACKAGE] = package
     spec.loader.exec_module(package)
