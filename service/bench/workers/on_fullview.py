@@ -83,7 +83,7 @@ class FullviewSearcher(Searcher):
             "parts": stats["resident_bytes"],
             "notes": [
                 f"{stats['preview']} preview, {stats['bits']} bits a dimension, degree {stats['degree']}; "
-                f"pages read by {stats['io_mode']} ({stats['io_reason']})"
+                f"pages read by {stats['io_mode']}" + (f" ({stats['io_reason']})" if stats["io_reason"] else "")
             ],
         }
 
