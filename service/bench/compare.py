@@ -1,5 +1,6 @@
 """Who is faster at the same recall: fullview and a peer measured in turn, then interpolated between settings.
 
+front         the settings worth using
 bracket       the settings of a sweep on either side of a recall
 interpolate   a value at a recall from those at the bracket
 compare       fullview against one peer at one recall
@@ -11,24 +12,24 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from service.bench.measure import Effort, Opened
 from service.bench.results import Comparison, Point
 
 
-def front(points: Sequence[Point]) -> list[Point]:
-    """Points that no other one beats in both recall and queries a second, ascending in recall."""
+def front(points: Sequence[Point], worth: Callable[[Point], float]) -> list[Point]:
+    """Points that no other one beats in both recall and `worth`, ascending in recall."""
     kept: list[Point] = []
-    for point in sorted(points, key=lambda p: (-p.recall, -p.best_qps)):
-        if not kept or point.best_qps > kept[-1].best_qps:
+    for point in sorted(points, key=lambda p: (-p.recall, -worth(p))):
+        if not kept or worth(point) > worth(kept[-1]):
             kept.append(point)
     return kept[::-1]
 
 
 def bracket(points: Sequence[Point], recall: float) -> list[Point]:
     """The two points of the front around `recall`; one where it is met or lies below all; none where above all."""
-    ordered = front(points)
+    ordered = front(points, lambda p: p.best_qps)
     above = [p for p in ordered if p.recall >= recall]
     below = [p for p in ordered if p.recall < recall]
     if not above:

@@ -39,14 +39,17 @@ def draw(results: Results, path: Path) -> Path:
     threads = max(results.threads)
     handles: dict[str, Any] = {}
     for contest, line in zip(results.contests, _lines(results.contests)):
-        shown = [p for p in front(contest.points) if p.recall >= LOWEST]
+        shown = [p for p in front(contest.points, lambda p: p.best_qps) if p.recall >= LOWEST]
         if not shown:
             continue
         style = _style(contest, line)
         label = f"{contest.title}: {contest.resident_bytes / 1e6:,.0f} MB" + ("" if contest.on_disk else ", no reads")
         (handles[label],) = speed.plot(_places(shown), [p.qps[threads] for p in shown], **style)
-        if contest.on_disk and all(p.pages for p in shown):
-            work.plot(_places(shown), [p.pages for p in shown], **style)
+        if contest.on_disk and all(p.pages for p in contest.points):
+            fewest = [p for p in front(contest.points, lambda p: -(p.pages or 0.0)) if p.recall >= LOWEST]
+            work.plot(_places(fewest), [p.pages for p in fewest], **style)
+    speed.set_yscale("log")
+    work.set_ylim(0.0, 1.08 * work.dataLim.ymax if work.lines else 1.0)
     _dress(speed, results, f"queries a second, {threads} thread{'s' if threads > 1 else ''}")
     _dress(work, results, "4 KiB pages read from the SSD a query")
     speed.set_title("Speed: up and to the right is better", fontsize=11, loc="left")
@@ -58,13 +61,13 @@ def draw(results: Results, path: Path) -> Path:
         bbox_to_anchor=(0.5, 0.985),
         ncols=min(4, max(1, len(handles))),
         frameon=False,
-        title="contender: memory in use, 10^6 bytes",
+        title="contender: memory in use when searching (MB = $10^6$ bytes)",
     )
-    text = textwrap.fill(caption(results), 165)
+    text = textwrap.fill(caption(results), 180)
     figure.text(0.012, 0.015, text, fontsize=8, color="#444444", va="bottom")
     rows = math.ceil(len(handles) / 4)
     bottom = 0.05 + 0.025 * (text.count("\n") + 1)
-    figure.subplots_adjust(left=0.065, right=0.985, top=0.86 - 0.04 * rows, bottom=bottom + 0.06, wspace=0.17)
+    figure.subplots_adjust(left=0.075, right=0.985, top=0.86 - 0.04 * rows, bottom=bottom + 0.06, wspace=0.17)
     figure.savefig(path, metadata={"Software": f"fullview, matplotlib {matplotlib.__version__}"})
     return path
 
@@ -103,10 +106,9 @@ def _dress(axes: Any, results: Results, label: str) -> None:
     ticks = [r for r in RECALLS if least - 0.05 <= _place(r) <= most + 0.05]
     axes.set_xlim(least - 0.06, most + 0.06)
     axes.set_xticks([_place(r) for r in ticks], [f"{r:g}" for r in ticks])
-    axes.set_yscale("log")
-    for axis in (axes.yaxis,):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
-        axis.set_minor_formatter(_few_labels(axes))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    if axes.get_yscale() == "log":
+        axes.yaxis.set_minor_formatter(_few_labels(axes))
     axes.set_xlabel(f"recall@{results.k} (share of the true {results.k} nearest found)")
     axes.set_ylabel(label)
     axes.grid(which="major", color="#DDDDDD", linewidth=0.8)
@@ -124,6 +126,6 @@ def _few_labels(axes: Any) -> Any:
 
     def text(value: float, _: int) -> str:
         leading = round(value / 10 ** math.floor(math.log10(value)))
-        return f"{value:,.4g}" if leading in (2, 3, 5) else ""
+        return f"{value:,.0f}" if leading in (2, 3, 5) else ""
 
     return FuncFormatter(text)
