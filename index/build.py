@@ -14,7 +14,6 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,34 +25,29 @@ from index import manifest
 from index.budget import Design, budget_bytes, choose_design
 from index.codes import Coder
 from index.errors import IndexExistsError, OptionsError, SourceError
-from index.exact import search_all
 from index.folder import open_generation
-from index.fullview import PageLayout, VectorFile
-from index.graph import GraphOptions, GraphRows, build_graph, insert_rows, nearby_order, shape_links
+from index.fullview import PAGE_BYTES, PageLayout, VectorFile
+from index.graph import GraphOptions, GraphRows, build_graph, insert_rows, nearby_order
 from index.ids import write_ids
-from index.kernels.insert import rank_by_rows
 from index.kernels.permute import permute_rows
 from index.metric import KERNEL_METRIC, as_queries, metric_of
-from index.operating_points import MEASURED_K, OperatingPoint, choose_point
+from index.operating_points import choose_point
 from index.options import BuildOptions, Metric, OpenOptions, PreviewKind
 from index.passes import EncodedNodes, PayloadSpool, Scan, encode_nodes, scan_source, write_rows
 from index.payload import PayloadWriter
-from index.preview import Groups, Preview, Scratch
+from index.preview import Groups, Preview
 from index.preview.flat import FlatPreview
 from index.preview.graph import GraphPreview
 from index.report import BuildReport, Cancel, OnProgress, Steps
-from index.rerank import BestHits, Places
+from index.rerank import Places
 from index.search import OpenIndex
 from index.sources import VectorSource, open_source
-from index.tune import TuneQueries, Tuner, points_of_few, useful
+from index.tune import Tuner, TuneQueries, points_of_few, true_rows, useful
 
 FEW_NODES = 300
 """Up to this many distinct rows everything is read, so that answers are exact: nothing to tune."""
 HELD_OUT = 1000
-ANSWERS = 100
-SHAPING = 20_000
-SHAPING_BEAM = 128
-SHAPING_ANSWERS = 32
+SAMPLES = 2000
 WORK_BYTES = 400_000_000
 """int8 rows for the graph stay in memory up to this size; larger ones go to a mapped file, which the system may reclaim."""
 
@@ -78,7 +72,7 @@ def build(
 
     source: a file, a folder of shards, a pattern, or an array (n, dim). vector, ids, payload: names of columns in the
     files, or ids and payloads themselves, one a row; ids default to 0..n-1. queries: sample queries, a file or an array
-    (m, dim): half of them shapes the index, the other half measures its recall. replace: put the new index in the place
+    (m, dim), with which recall is measured, and which the promise covers. replace: put the new index in the place
     of an index that is there. Raises OptionsError, SourceError, BadRowsError, BudgetTooSmallError, IndexExistsError,
     DiskFullError, BuildCancelledError; nothing is left behind then.
     """
@@ -261,9 +255,11 @@ class _Building:
         by_node: NDArray[np.int64],
     ) -> tuple[Groups, NDArray[np.int64]]:
         """Put the nodes in disk order; returns their groups and, for each disk row, its number among the kept rows."""
-        self.steps.start("order", 1)
         rows = GraphRows(encoded.int8_codes, encoded.int8_scalars)
-        order = nearby_order(rows, page_rows=self.layout.vectors_per_page, seed=self.options.seed)
+        self.steps.start("order", len(rows))
+        order = nearby_order(
+            rows, page_rows=self.layout.vectors_per_page, seed=self.options.seed, on_progress=self.steps.advance
+        )
         for array in (encoded.int8_codes, encoded.int8_scalars, encoded.codes, encoded.scalars):
             permute_rows(array, order)
             self.steps.check()
@@ -274,7 +270,6 @@ class _Building:
             ids = scan.ids
             assert ids is not None, "ids are filled in by the scan"
             disk_order = np.concatenate([_by_id(by_node[starts[v] : starts[v + 1]], ids) for v in order])
-        self.steps.advance(1, 1)
         return Groups.of_sizes(sizes[order]), disk_order
 
     def _write(
@@ -316,12 +311,9 @@ class _Building:
             self.report.promise_covers = "every query: all rows are read"
             self.report.choices.append(f"exact: {nodes} distinct rows are so few that all are read for each query")
         elif samples is not None:
-            half = min(len(samples) // 2, HELD_OUT)
-            preview = self._shaped(preview, samples[half:], encoded)
-            self._tune(preview, samples[:half], np.zeros(0, np.int32), places, codes)
-            self.report.promise_covers = (
-                f"queries like the {half:,} sample queries it was measured with, held back from shaping the index"
-            )
+            some = samples[:SAMPLES]
+            self._tune(preview, some, np.zeros(0, np.int32), places, codes)
+            self.report.promise_covers = f"queries like the {len(some):,} sample queries that it was measured with"
         else:
             rows = places.groups.first_rows(held)
             self._tune(preview, self._stored(rows), held, places, codes)
@@ -348,31 +340,20 @@ class _Building:
 
         def complete() -> None:
             if len(held):
-                insert_rows(rows, links, entries, held, options=options, threads=self.threads)
+                # Under dot this may build the graph again: it can be cancelled too.
+                insert_rows(
+                    rows,
+                    links,
+                    entries,
+                    held,
+                    options=options,
+                    threads=self.threads,
+                    on_progress=lambda done, total: self.steps.check(),
+                )
             encoded.int8_codes = np.zeros((0, 0), np.int8)
             (self.folder / "rows.tmp").unlink(missing_ok=True)
 
         return preview, complete
-
-    def _shaped(self, preview: Preview, samples: NDArray[np.float32], encoded: EncodedNodes) -> Preview:
-        """A graph with links between rows that answer one sample query together; other previews as they are."""
-        if not isinstance(preview, GraphPreview):
-            return preview
-        prepared = self.coder.prepare(samples[:SHAPING])
-        found = preview.candidates(prepared, effort=SHAPING_BEAM, width=SHAPING_ANSWERS, scratch=Scratch())
-        answers = np.empty((len(found.nodes), SHAPING_ANSWERS), np.int32)
-        rank_by_rows(
-            encoded.int8_codes,
-            encoded.int8_scalars,
-            prepared.rotated,
-            self.metric is Metric.DOT,
-            found.nodes,
-            found.counts,
-            answers,
-        )
-        links = shape_links(preview.links, answers, share=preview.links.shape[1] // 2)
-        self.report.choices.append(f"links shaped by {len(answers):,} sample queries")
-        return replaced(preview, links=links)
 
     def _tune(
         self,
@@ -382,40 +363,32 @@ class _Building:
         places: Places,
         codes: NDArray[np.uint64] | None,
     ) -> None:
-        self.steps.start("tune", len(MEASURED_K))
-        surplus = 50 + ANSWERS * len(held) // max(1, preview.nodes) * 2 if len(held) else 0
-        parts = np.array_split(queries, self.threads)
-        with VectorFile.open(self.folder, self.layout) as file, ThreadPoolExecutor(self.threads) as pool:
-
-            def answer(part: NDArray[np.float32]) -> BestHits:
-                return search_all(
-                    file.reader(),
-                    places,
-                    codes,
-                    part,
-                    metric=KERNEL_METRIC[self.metric],
-                    k=ANSWERS + surplus,
-                    check=lambda done, total: self.steps.check(),
-                )
-
-            best = list(pool.map(answer, parts))
-        true_rows = _first_outside(
-            np.concatenate([b.rows for b in best]),
-            np.concatenate([b.counts for b in best]),
-            places.groups.first_rows(held),
-        )
+        """Measure operating points with queries of which none is in the preview."""
+        with VectorFile.open(self.folder, self.layout) as file:
+            self.steps.start("tune", self.layout.n_pages)
+            answers = true_rows(
+                file,
+                places,
+                codes,
+                queries,
+                metric=KERNEL_METRIC[self.metric],
+                left_out=places.groups.first_rows(held),
+                threads=self.threads,
+                check=self.steps.advance,
+            )
         tuner = Tuner(preview, self.coder, self.error_scale, places)
-        measured = tuner.measure(TuneQueries(queries, true_rows, held), check=self.steps.advance)
+        measured = tuner.measure(TuneQueries(queries, answers, held), check=self.steps.check)
         self.points = useful(measured)
         self.report.curve = [p.to_dict() for p in self.points]
 
     def _stored(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Stored vectors of some rows, as queries; zero vectors under cosine are never drawn as such."""
+        """Stored vectors of some rows, as queries; zero vectors are no queries under cosine."""
         layout = self.layout
         file = np.memmap(self.folder / "vectors.bin", np.uint8, "r")
-        starts = layout.first_page(rows) * 4096 + layout.vector_offset(rows)
+        starts = layout.first_page(rows) * PAGE_BYTES + layout.vector_offset(rows)
         raw = np.stack([file[s : s + layout.vector_bytes] for s in starts])
-        return raw.view(layout.dtype).astype(np.float32)
+        vectors = raw.view(layout.dtype).astype(np.float32)
+        return vectors[vectors.any(axis=1)] if self.metric is Metric.COSINE else vectors
 
     # --- verify -------------------------------------------------------------------------------------------------
 
@@ -495,16 +468,4 @@ def _by_id(rows: NDArray[np.int64], ids: Any) -> NDArray[np.int64]:
     return np.array(sorted(rows, key=lambda r: (isinstance(ids[r], str), ids[r])), np.int64)
 
 
-def _first_outside(
-    rows: NDArray[np.int64], counts: NDArray[np.int64], left_out: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """The first ANSWERS rows of each list that are not left out; -1 where there are fewer."""
-    good = ~np.isin(rows, left_out) & (np.arange(rows.shape[1]) < counts[:, None])
-    order = np.argsort(~good, axis=1, kind="stable")
-    picked = np.take_along_axis(np.where(good, rows, -1), order, axis=1)
-    out = np.full((len(rows), ANSWERS), -1, np.int64)
-    out[:, : min(ANSWERS, picked.shape[1])] = picked[:, :ANSWERS]
-    return out
-
-
-__all__ = ["OperatingPoint", "build", "check_build"]
+__all__ = ["build", "check_build"]

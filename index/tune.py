@@ -8,13 +8,15 @@ follows from the places that would be read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from index.codes import Coder, PreparedQueries
-from index.exact import interval
+from index.exact import interval, search_all
+from index.fullview import VectorFile
 from index.kernels.choose import count_found
 from index.operating_points import MEASURED_K, READ_ALL, OperatingPoint, StopByError
 from index.options import PreviewKind
@@ -23,8 +25,63 @@ from index.rerank import Places
 
 BEAMS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 STOPS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
+ANSWERS = max(MEASURED_K)
 ENOUGH = 0.997
 """Recall beyond which no wider beam is measured: the points above it would all serve the same requests."""
+
+
+def true_rows(
+    file: VectorFile,
+    places: Places,
+    resident_codes: NDArray[np.uint64] | None,
+    queries: NDArray[np.float32],
+    *,
+    metric: int,
+    left_out: NDArray[np.int64],
+    threads: int,
+    check: Callable[[int, int], None],
+) -> NDArray[np.int64]:
+    """The oracle's ANSWERS best rows of each query that are not left out: int64 (m, ANSWERS), -1 where there are fewer.
+
+    left_out: rows int64, ascending. check: called by one thread with (pages done, in all); may raise.
+    """
+    n = places.layout.n
+    surplus = 50 + 2 * ANSWERS * len(left_out) // n if len(left_out) else 0
+    parts = [part for part in np.array_split(queries, threads) if len(part)]
+
+    def answer(number: int) -> NDArray[np.int64]:
+        best = search_all(
+            file.reader(),
+            places,
+            resident_codes,
+            parts[number],
+            metric=metric,
+            k=ANSWERS + surplus,
+            check=(
+                lambda done, total: check(
+                    min(done * places.layout.pages_per_vector, places.layout.n_pages), places.layout.n_pages
+                )
+            )
+            if number == 0
+            else None,
+        )
+        return _first_outside(best.rows, best.counts, left_out)
+
+    with ThreadPoolExecutor(len(parts)) as pool:
+        others = [pool.submit(answer, number) for number in range(1, len(parts))]
+        return np.concatenate([answer(0), *(other.result() for other in others)])
+
+
+def _first_outside(
+    rows: NDArray[np.int64], counts: NDArray[np.int64], left_out: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The first ANSWERS rows of each list that are not left out; -1 where there are fewer."""
+    good = ~np.isin(rows, left_out) & (np.arange(rows.shape[1]) < counts[:, None])
+    order = np.argsort(~good, axis=1, kind="stable")
+    picked = np.take_along_axis(np.where(good, rows, -1), order, axis=1)
+    out = np.full((len(rows), ANSWERS), -1, np.int64)
+    out[:, : min(ANSWERS, picked.shape[1])] = picked[:, :ANSWERS]
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +104,12 @@ class Tuner:
     places: Places
     efforts: tuple[int, ...] = BEAMS
 
-    def measure(self, tune: TuneQueries, *, check: Callable[[int, int], None]) -> list[OperatingPoint]:
-        """Points for k = 1, 10 and 100, effort by effort until recall is enough. check(done, total) may raise."""
+    def measure(self, tune: TuneQueries, *, check: Callable[[], None]) -> list[OperatingPoint]:
+        """Points for k = 1, 10 and 100, effort by effort until recall is enough. check() may raise."""
         points: list[OperatingPoint] = []
         prepared = self.coder.prepare(tune.queries)
         open_k = list(MEASURED_K)
-        for done, effort in enumerate(self._efforts(), start=1):
+        for effort in self._efforts():
             some = [k for k in open_k if effort >= min(k, self.preview.nodes) or self.preview.kind is PreviewKind.IVF]
             if some:
                 found = self.preview.candidates(prepared, effort=effort, width=max(some), scratch=Scratch())
@@ -62,8 +119,7 @@ class Tuner:
                 points.extend(at_effort)
                 if max(p.low for p in at_effort) >= ENOUGH:
                     open_k.remove(k)
-            check(done, len(self.efforts))
-        check(len(self.efforts), len(self.efforts))
+            check()
         return points
 
     def _efforts(self) -> Iterator[int]:

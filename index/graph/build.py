@@ -16,8 +16,15 @@ from numpy.typing import NDArray
 
 from index.kernels import insert
 
+LATE_SHARE = 0.005
+"""Under dot a long row that comes late is often not linked to (see _insertion_order). That many rows may come late; for
+more the graph is built again."""
+
 Progress = Callable[[int, int], None]
-"""Called with (rows done, rows in all) after each batch; may raise to stop."""
+"""Called with (rows done, rows in all) several times a second; may raise to stop."""
+
+PIECE = 2048
+"""Rows a thread links between two looks at progress and cancel; the graph stays frozen for the whole batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +62,23 @@ def build_graph(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Links over `among` (all rows if None): int32 (n, degree), -1 after a row's last; and entry rows int32 (<= 64,)."""
     chosen = np.arange(len(rows), dtype=np.int32) if among is None else among
-    order = np.random.default_rng(options.seed).permutation(chosen).astype(np.int32)
+    order = _insertion_order(rows, np.random.default_rng(options.seed).permutation(chosen).astype(np.int32))
     links = np.full((len(rows), options.degree), -1, np.int32)
     entries = order[: min(64, len(order))].copy()
     if len(order) > 1:
         _insert(rows, links, order, 1, entries, options, threads, on_progress)
     return links, entries
+
+
+def _insertion_order(rows: GraphRows, order: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The order as it is; where rows have an extra coordinate (dot), the longest rows first.
+
+    The rows that win under dot are the long ones, and they are far from each other: inserted among many short rows they
+    are linked with those only, and each diversity rule drops the links to them. First among themselves they keep theirs
+    (8,000 rows with lengths from 0.01 to 100, beam 256: recall@10 1.00 in place of 0.51).
+    """
+    extra = rows.scalars[order, 2]
+    return order[np.argsort(extra, kind="stable")] if extra.any() else order
 
 
 def insert_rows(
@@ -73,7 +91,12 @@ def insert_rows(
     threads: int,
     on_progress: Progress | None = None,
 ) -> None:
-    """Link the rows `new`, which have no links yet, into a graph; links change in place."""
+    """Link the rows `new`, which have no links yet, into a graph; links and entries change in place."""
+    if rows.scalars[new, 2].any() and len(new) > LATE_SHARE * len(rows):
+        among = np.union1d(np.flatnonzero(links[:, 0] >= 0), new).astype(np.int32)
+        links[:], first = build_graph(rows, options=options, threads=threads, among=among, on_progress=on_progress)
+        entries[:] = first[: len(entries)]
+        return
     there = int(np.count_nonzero(links[:, 0] >= 0)) or 1
     order = np.concatenate([np.empty(there, np.int32), new.astype(np.int32)])
     _insert(rows, links, order, there, entries, options, threads, on_progress)
@@ -98,15 +121,14 @@ def _insert(
             size = max(1, min(done, total // 50, total - done))
             batch = np.sort(order[done : done + size])
             beam = min(options.beam, max(8, done))
-            # Small pieces dealt out in turn: rows differ in cost, and the last piece decides when the batch ends.
-            pieces = [batch[t::threads] for t in range(threads)]
 
-            def link(t: int, pieces: list[NDArray[np.int32]] = pieces, beam: int = beam, there: int = done) -> None:
+            def link(t: int, piece: NDArray[np.int32], beam: int = beam, there: int = done) -> None:
+                # Rows are dealt out in turn: they differ in cost, and the slowest thread decides when a piece ends.
                 marks[t] = insert.link_rows(
                     rows.codes,
                     rows.scalars,
                     links,
-                    pieces[t],
+                    piece[t::threads],
                     entries[: min(len(entries), there)],
                     beam,
                     most,
@@ -115,7 +137,11 @@ def _insert(
                     marks[t],
                 )
 
-            list(pool.map(link, range(threads)))
+            for start in range(0, size, PIECE * threads):
+                piece = batch[start : start + PIECE * threads]
+                list(pool.map(link, range(threads), [piece] * threads))
+                if on_progress is not None:
+                    on_progress(done + min(start + len(piece), size - 1), total)
             _add_reverse(rows, links, batch, options, threads, pool)
             done += size
             if on_progress is not None:

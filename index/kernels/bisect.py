@@ -46,10 +46,10 @@ def _direction(codes: Any, scales: Any, rows: Any, seed: Any, line: Any) -> None
 
 
 @njit(cache=True, nogil=True)
-def bisect(codes: Any, scales: Any, order: Any, page_rows: Any, seed: Any, stop: Any) -> Any:
+def bisect(codes: Any, scales: Any, order: Any, page_rows: Any, seed: Any, signal: Any) -> None:
     """Rearrange `order` (int32, row numbers) in place. codes: int8 (n, width); scales: float32 (n,).
 
-    stop: uint8 (1,), looked at between cuts; returns False when it was set from another thread.
+    signal: int64 (2,): another thread sets the first to stop it between cuts; the second counts the rows placed.
     """
     n = order.shape[0]
     line = np.empty(codes.shape[1], np.float32)
@@ -59,12 +59,13 @@ def bisect(codes: Any, scales: Any, order: Any, page_rows: Any, seed: Any, stop:
     ends[0] = n
     depth = 1
     while depth > 0:
-        if stop[0] != 0:
-            return False
+        if signal[0] != 0:
+            return
         depth -= 1
         a = starts[depth]
         b = ends[depth]
         if b - a <= page_rows:
+            signal[1] += b - a
             continue
         rows = order[a:b].copy()
         _direction(codes, scales, rows, seed + a, line)
@@ -85,4 +86,3 @@ def bisect(codes: Any, scales: Any, order: Any, page_rows: Any, seed: Any, stop:
         starts[depth + 1] = a
         ends[depth + 1] = cut
         depth += 2
-    return True

@@ -259,24 +259,3 @@ def reverse_pairs(links: Any, batch: Any, sources: Any, targets: Any) -> Any:
             targets[k] = links[p, e]
             k += 1
     return k
-
-
-@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
-def rank_by_rows(rows: Any, scalars: Any, queries: Any, along: Any, nodes: Any, counts: Any, out: Any) -> None:
-    """out[q] = the nearest of nodes[q] by their int8 rows, nearest first, -1 where there are fewer.
-
-    queries: float32 (m, width), rotated; along: True ranks by inner product alone (dot); nodes: int32 (m, beam), filled to
-    counts[q]; out: int32 (m, k).
-    """
-    for q in range(queries.shape[0]):
-        count = counts[q]
-        far = np.empty(count, np.float32)
-        for j in range(count):
-            i = nodes[q, j]
-            inner = np.float32(0.0)
-            for t in range(queries.shape[1]):
-                inner += np.float32(rows[i, t]) * queries[q, t]
-            far[j] = (np.float32(0.0) if along else scalars[i, 0]) - np.float32(2.0) * scalars[i, 1] * inner
-        order = np.argsort(far, kind="mergesort")
-        for j in range(out.shape[1]):
-            out[q, j] = nodes[q, order[j]] if j < count else -1

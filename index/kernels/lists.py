@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from index.kernels.dots import dot_code, dot_int8
+from index.kernels.dots import dot_int8, dot_range
 from index.kernels.intrinsics import prefetch
 from index.kernels.scan import sift_down
 
+AT_ONCE = 64
+"""Rows scored before any of them is looked at."""
 LINES_AHEAD = 8
 """Cache lines of the next list asked for while a list is scored; the rest of it comes by itself."""
 
@@ -63,26 +65,26 @@ def nearest_lists(
     """
     probes = lists.shape[1]
     for q in range(queries.shape[0]):
+        query, near, who = queries[q], bases[q], lists[q]
         twice = np.float32(2.0) * query_scales[q]
         count = 0
         for i in range(centroids.shape[0]):
-            value = centroid_scalars[i, 0] - twice * centroid_scalars[i, 1] * np.float32(
-                dot_int8(centroids, i, queries[q])
-            )
-            count = _offer(bases[q], lists[q], count, probes, value, i)
-        _sort(bases[q], lists[q], count, probes)
+            along = np.float32(dot_int8(centroids, i, query))
+            value = centroid_scalars[i, 0] - twice * centroid_scalars[i, 1] * along
+            count = _offer(near, who, count, probes, value, i)
+        _sort(near, who, count, probes)
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
 def list_bases(centroids: Any, centroid_scalars: Any, queries: Any, query_scales: Any, lists: Any, bases: Any) -> None:
     """bases[q, p] = what `nearest_lists` would give for list lists[q, p]. Arrays as there."""
     for q in range(queries.shape[0]):
+        query = queries[q]
         twice = np.float32(2.0) * query_scales[q]
         for p in range(lists.shape[1]):
             i = lists[q, p]
-            bases[q, p] = centroid_scalars[i, 0] - twice * centroid_scalars[i, 1] * np.float32(
-                dot_int8(centroids, i, queries[q])
-            )
+            along = np.float32(dot_int8(centroids, i, query))
+            bases[q, p] = centroid_scalars[i, 0] - twice * centroid_scalars[i, 1] * along
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -117,8 +119,10 @@ def scan_lists(
     distances: float32 (m, keep), filled to counts[q]; counts, scored: int64 (m,).
     """
     keep = rows.shape[1]
+    along = np.empty(AT_ONCE, np.int32)
     middle = np.float32(((1 << bits) - 1) * 0.5)
     for q in range(queries.shape[0]):
+        query, near, who = queries[q], distances[q], rows[q]
         twice = np.float32(2.0) * query_scales[q]
         offset = middle * query_sums[q]
         count = 0
@@ -129,12 +133,14 @@ def scan_lists(
             first = offsets[lists[q, p]]
             last = offsets[lists[q, p] + 1]
             base = bases[q, p]
-            for i in range(first, last):
-                along = np.float32(dot_code(codes, i, queries[q], bits)) - offset
-                value = base + scalars[i, 0] - twice * scalars[i, 1] * along
-                count = _offer(distances[q], rows[q], count, keep, value, i)
+            for start in range(first, last, AT_ONCE):
+                end = min(start + AT_ONCE, last)
+                dot_range(codes, start, end, query, bits, along)
+                for i in range(start, end):
+                    value = base + scalars[i, 0] - twice * scalars[i, 1] * (np.float32(along[i - start]) - offset)
+                    count = _offer(near, who, count, keep, value, i)
             seen += last - first
-        _sort(distances[q], rows[q], count, keep)
+        _sort(near, who, count, keep)
         counts[q] = count
         scored[q] = seen
 
@@ -177,6 +183,7 @@ def scan_lists_pq(
     keep = rows.shape[1]
     parts = codes.shape[1]
     for q in range(queries.shape[0]):
+        near, who = distances[q], rows[q]
         fill_tables(queries[q], codebooks, table)
         count = 0
         seen = 0
@@ -195,9 +202,9 @@ def scan_lists_pq(
                     two += table[s + 1, codes[i, s + 1]]
                 if parts % 2 == 1:
                     one += table[parts - 1, codes[i, parts - 1]]
-                count = _offer(distances[q], rows[q], count, keep, base + scalars[i, 0] - (one + two), i)
+                count = _offer(near, who, count, keep, base + scalars[i, 0] - (one + two), i)
             seen += last - first
-        _sort(distances[q], rows[q], count, keep)
+        _sort(near, who, count, keep)
         counts[q] = count
         scored[q] = seen
 
@@ -227,9 +234,7 @@ def list_means(codes: Any, scales: Any, offsets: Any, left_out: Any, first: Any,
 
 
 @njit(cache=True, nogil=True)
-def residuals(
-    codes: Any, scales: Any, centroids: Any, centroid_scales: Any, labels: Any, first: Any, out: Any
-) -> None:
+def residuals(codes: Any, scales: Any, centroids: Any, centroid_scales: Any, labels: Any, first: Any, out: Any) -> None:
     """out[j] = row first + j without the centroid of its list. out: float32 (m, width), overwritten.
 
     codes: int8 (n, width), scales: float32 (n,); centroids: int8 (l, width), centroid_scales: float32 (l,);

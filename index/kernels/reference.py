@@ -289,20 +289,20 @@ def permute_rows(rows: Any, order: Any) -> None:
     rows[:] = rows[order]
 
 
-def bisect(codes: Any, scales: Any, order: Any, page_rows: Any, seed: Any, stop: Any) -> Any:
-    """Rearrange `order` in place; False if it was stopped. Cuts along the principal axis: near, but not the same, order."""
-    if stop[0]:
-        return False
+def bisect(codes: Any, scales: Any, order: Any, page_rows: Any, seed: Any, signal: Any) -> None:
+    """Rearrange `order` in place unless stopped. Cuts along the principal axis: near, but not the same, order."""
     n = len(order)
+    if signal[0]:
+        return
     if n <= page_rows:
-        return True
+        signal[1] += n
+        return
     y = codes[order].astype(np.float64) * scales[order, None]
     axis = np.linalg.svd(y - y.mean(axis=0), full_matrices=False)[2][0]
     order[:] = order[np.argsort(y @ axis, kind="stable")]
     cut = -(-n // page_rows) // 2 * page_rows
-    return bisect(codes, scales, order[:cut], page_rows, seed, stop) and bisect(
-        codes, scales, order[cut:], page_rows, seed, stop
-    )
+    bisect(codes, scales, order[:cut], page_rows, seed, signal)
+    bisect(codes, scales, order[cut:], page_rows, seed, signal)
 
 
 def _between(rows: Any, scalars: Any, i: Any, j: Any) -> Any:
@@ -382,13 +382,3 @@ def reverse_pairs(links: Any, batch: Any, sources: Any, targets: Any) -> Any:
     for k, (source, target) in enumerate(pairs):
         sources[k], targets[k] = source, target
     return len(pairs)
-
-
-def rank_by_rows(rows: Any, scalars: Any, queries: Any, along: Any, nodes: Any, counts: Any, out: Any) -> None:
-    """out[q] = the nearest of nodes[q] by their int8 rows, nearest first, -1 where there are fewer."""
-    for q, query in enumerate(queries.astype(np.float64)):
-        mine = nodes[q, : counts[q]]
-        far = -2.0 * scalars[mine, 1] * (rows[mine] @ query) + (0.0 if along else scalars[mine, 0])
-        order = np.argsort(far, kind="stable")[: out.shape[1]]
-        out[q] = -1
-        out[q, : len(order)] = mine[order]

@@ -68,7 +68,9 @@ def cluster_rows(
         return np.zeros(n, np.int32), 1
     faiss = require_faiss("clustering rows into lists")
     clustering = _Clustering(faiss, rows, lists, seed, check or (lambda done, total: None))
-    with ThreadPoolExecutor(clustering.threads_of(threads), initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool:
+    with ThreadPoolExecutor(
+        clustering.threads_of(threads), initializer=faiss.omp_set_num_threads, initargs=(1,)
+    ) as pool:
         centroids = clustering.centroids(pool)
         labels = clustering.nearest(centroids, np.arange(n, dtype=np.int32), pool)
     used, labels = np.unique(labels, return_inverse=True)
@@ -191,7 +193,6 @@ class _Clustering:
         grouped.train(centroids)
         grouped.add(centroids)
         grouped.nprobe = min(groups, NEAR_GROUPS)
-        grouped._quantizer = index  # faiss keeps only a pointer to it
         return grouped
 
 

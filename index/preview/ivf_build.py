@@ -7,6 +7,7 @@ build_ivf       after: centroids, route, codes, and the error of estimates measu
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from index.codes import Coder, encode_int8
 from index.graph import GraphRows, nearby_order
 from index.kernels import lists as kernels
+from index.kernels.bisect import bisect
 from index.options import Metric
 from index.preview.clustering import Check, cluster_rows, codebooks_of, float_rows, one_thread, require_faiss, train_pq
 from index.preview.ivf import IvfPreview
@@ -42,13 +44,11 @@ def order_by_lists(
     by_list = np.argsort(labels, kind="stable").astype(np.int32)
     sizes = np.bincount(labels, minlength=found)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    first = rows.scalars[by_list[starts[:-1]]]
     means = np.empty((found, rows.codes.shape[1]), np.float32)
     for at in range(found):
         means[at] = float_rows(rows, by_list[starts[at] : starts[at + 1]]).mean(axis=0)
         if check is not None and at % 1024 == 0:
             check(0, len(rows))
-    del first
     near = nearby_order(GraphRows(*encode_int8(means, extra=None)), page_rows=1, seed=seed)
     order = np.concatenate([by_list[starts[at] : starts[at + 1]] for at in near])
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[near])]).astype(np.int32)
@@ -64,8 +64,7 @@ def _order_inside(
     seed: int,
     threads: int,
 ) -> None:
-    from index.kernels.bisect import bisect
-
+    """Put the rows of each list in an order in which near ones share a page."""
     scales = np.ascontiguousarray(rows.scalars[:, 1])
     stop = np.zeros(1, np.uint8)
 
@@ -75,3 +74,153 @@ def _order_inside(
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(arrange, range(0, len(offsets) - 1, BLOCK_LISTS)))
+
+
+@dataclass(frozen=True, slots=True)
+class IvfParts:
+    """What build_ivf starts from. rows: in list order; offsets: of the lists; codes, scalars: where codes go (of a
+    product quantiser: `parts` bytes each, made here); left_out int32: nodes that centroids must not be made of."""
+
+    rows: GraphRows
+    offsets: NDArray[np.int32]
+    codes: NDArray[np.uint8]
+    scalars: NDArray[np.float32]
+    bits: int | str
+    parts: int
+    left_out: NDArray[np.int32]
+
+
+def build_ivf(
+    given: IvfParts, *, coder: Coder, seed: int, threads: int, check: Check | None = None
+) -> tuple[IvfPreview, float]:
+    """The preview, and the standard deviation of an estimate over (query length * row scale)."""
+    rows, offsets, dot = given.rows, given.offsets, coder.metric is Metric.DOT
+    means = _means(given, threads)
+    route = Route.build(means, dot=dot, seed=seed, check=check)
+    labels = np.repeat(np.arange(len(route), dtype=np.int32), np.diff(offsets))
+    residuals = _Residuals(rows, route, labels)
+    quantiser = None
+    codes = given.codes
+    if given.bits == "pq":
+        sample = np.linspace(0, len(rows) - 1, min(PQ_SAMPLE, len(rows))).astype(np.int64)
+        quantiser = train_pq(np.concatenate([residuals.of(int(i), 1) for i in sample]), parts=given.parts, seed=seed)
+        codes = np.empty((len(rows), given.parts), np.uint8)
+    encoder = _Encoder(coder, quantiser)
+
+    def encode(first: int) -> int:
+        block = residuals.of(first, min(BLOCK_ROWS, len(rows) - first))
+        some = slice(first, first + len(block))
+        codes[some], given.scalars[some] = encoder.encode(block, residuals.centroids_of(some))
+        return some.stop
+
+    with ThreadPoolExecutor(threads) as pool:
+        for done in pool.map(encode, range(0, len(rows), BLOCK_ROWS)):
+            if check is not None:
+                check(done, len(rows))
+    books = codebooks_of(quantiser) if quantiser is not None else None
+    preview = IvfPreview(codes, given.scalars, given.bits, offsets, route, books)
+    return preview, _error_scale(preview, residuals, encoder)
+
+
+def _means(given: IvfParts, threads: int) -> NDArray[np.float32]:
+    rows, count = given.rows, len(given.offsets) - 1
+    left_out = np.zeros(len(rows), np.bool_)
+    left_out[given.left_out] = True
+    scales = np.ascontiguousarray(rows.scalars[:, 1])
+    means = np.empty((count, rows.codes.shape[1]), np.float32)
+
+    def mean(first: int) -> None:
+        last = min(first + BLOCK_LISTS, count)
+        kernels.list_means(rows.codes, scales, given.offsets, left_out, first, last, means)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(mean, range(0, count, BLOCK_LISTS)))
+    return means
+
+
+class _Residuals:
+    """Rows without their list's centroid, a block at a time."""
+
+    def __init__(self, rows: GraphRows, route: Route, labels: NDArray[np.int32]) -> None:
+        self.rows, self.route, self.labels = rows, route, labels
+        self._scales = np.ascontiguousarray(rows.scalars[:, 1])
+        self._centroid_scales = np.ascontiguousarray(route.scalars[:, 1])
+
+    def of(self, first: int, count: int) -> NDArray[np.float32]:
+        """float32 (count, width)."""
+        out = np.empty((count, self.rows.codes.shape[1]), np.float32)
+        kernels.residuals(
+            self.rows.codes, self._scales, self.route.centroids, self._centroid_scales, self.labels, first, out
+        )
+        return out
+
+    def centroids_of(self, some: slice) -> NDArray[np.float32]:
+        """The centroid of each row of a block, float32 (count, width)."""
+        lists = self.labels[some]
+        values: NDArray[np.float32] = self.route.centroids[lists].astype(np.float32)
+        values *= self._centroid_scales[lists][:, None]
+        return values
+
+
+class _Encoder:
+    """Residuals -> codes and scalars, and codes -> the residuals that they stand for."""
+
+    def __init__(self, coder: Coder, quantiser: Any | None) -> None:
+        self._coder, self._quantiser = coder, quantiser
+        self.is_dot = coder.metric is Metric.DOT
+
+    def encode(
+        self, residuals: NDArray[np.float32], centroids: NDArray[np.float32]
+    ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+        """codes uint8 (m, stride), scalars float32 (m, 2).
+
+        With r a residual, c its centroid and v what the code stands for, |q - c - r|^2 is estimated as
+        |q - c|^2 + s - 2 <q - c, v>, where s is |r|^2 (bits) or |v|^2 + |r - v|^2 (a product quantiser). The part without q
+        is the row's own: s + 2 <c, v>. So the error grows with |q - c|, not with |q|.
+        """
+        if self._quantiser is None:
+            codes, scalars = self._coder.encode_block(residuals)
+            own = scalars[:, 0]
+            stands_for = self.decode(codes, scalars)
+        else:
+            with one_thread(require_faiss('bits="pq"')):
+                codes = self._quantiser.compute_codes(residuals)
+            scalars = np.empty((len(residuals), 2), np.float32)
+            stands_for = self.decode(codes, scalars)
+            missing = residuals - stands_for
+            missed = np.einsum("ij,ij->i", missing, missing)
+            own = np.einsum("ij,ij->i", stands_for, stands_for) + missed
+            scalars[:, 1] = np.sqrt(missed)
+        scalars[:, 0] = 0.0 if self.is_dot else own + 2 * np.einsum("ij,ij->i", centroids, stands_for)
+        return codes, scalars
+
+    def decode(self, codes: NDArray[np.uint8], scalars: NDArray[np.float32]) -> NDArray[np.float32]:
+        """float32 (m, width)."""
+        if self._quantiser is not None:
+            with one_thread(require_faiss('bits="pq"')):
+                return np.asarray(self._quantiser.decode(codes), np.float32)
+        middle = np.float32((2**self._coder.bits - 1) / 2)
+        return (self._coder.levels(codes) - middle) * scalars[:, 1:2]
+
+
+def _error_scale(preview: IvfPreview, residuals: _Residuals, encoder: _Encoder) -> float:
+    """Rows of some lists as queries for the rows of the same and of the next list: estimates against distances."""
+    total, pairs = 0.0, 0
+    for at in np.unique(np.linspace(0, preview.lists - 1, min(SAMPLE_LISTS, preview.lists)).astype(np.int64)):
+        first, last = int(preview.offsets[at]), int(preview.offsets[min(at + 2, preview.lists)])
+        last = min(last, first + BLOCK_ROWS)
+        some = slice(first, last)
+        centroids = residuals.centroids_of(some)
+        true = centroids + residuals.of(first, last - first)
+        stands_for = encoder.decode(preview.codes[some], preview.scalars[some])
+        queries = true[:SAMPLE_QUERIES]
+        bases = preview.route.scalars[residuals.labels[some], 0]
+        estimates = bases + preview.scalars[some, 0] - 2 * queries @ (centroids + stands_for).T
+        wanted = -2 * queries @ true.T
+        if not encoder.is_dot:
+            wanted += np.einsum("ij,ij->i", true, true)
+        lengths = np.linalg.norm(queries, axis=1)[:, None] * preview.scalars[some, 1]
+        seen = (lengths > 0) & ~np.eye(len(queries), last - first, dtype=np.bool_)
+        total += float((((estimates - wanted)[seen] / lengths[seen]) ** 2).sum(dtype=np.float64))
+        pairs += int(seen.sum())
+    return float(np.sqrt(total / pairs)) if pairs else 0.0

@@ -95,41 +95,15 @@ class TestLinkRowsNumba(LinkRowsContract):
     pairs = staticmethod(insert.reverse_pairs)
 
 
-class RankByRowsContract:
-    rank: ClassVar[Callable[..., None]]
-
-    @pytest.mark.parametrize("along", [False, True])
-    def test_nearest_first(self, along):
-        rows, scalars = rows_of(50)
-        queries = np.random.default_rng(1).integers(-5, 6, (4, 16)).astype(np.float32)
-        nodes = np.stack([np.random.default_rng(q).permutation(50)[:12] for q in range(4)]).astype(np.int32)
-        counts, out = np.array([12, 12, 3, 0], np.int64), np.full((4, 5), -9, np.int32)
-        self.rank(rows, scalars, queries, along, nodes, counts, out)
-        for q in range(4):
-            mine = nodes[q, : counts[q]]
-            dots = rows[mine].astype(np.float64) @ queries[q]
-            value = -dots if along else scalars[mine, 0] - 2 * dots
-            expected = mine[np.argsort(value, kind="stable")][:5]
-            assert out[q].tolist() == [*expected.tolist(), *[-1] * (5 - len(expected))]
-
-
-class TestRankByRowsReference(RankByRowsContract):
-    rank = staticmethod(reference.rank_by_rows)
-
-
-class TestRankByRowsNumba(RankByRowsContract):
-    rank = staticmethod(insert.rank_by_rows)
-
-
 class BisectContract:
-    bisect: ClassVar[Callable[..., bool]]
+    bisect: ClassVar[Callable[..., None]]
 
     @pytest.mark.parametrize("page_rows", [1, 2, 5, 10, 300])
     @pytest.mark.parametrize("n", [1, 2, 9, 10, 11, 256, 257])
     def test_a_permutation(self, n, page_rows):
         rows, _ = rows_of(n)
         order = np.arange(n, dtype=np.int32)
-        assert self.bisect(rows, np.ones(n, np.float32), order, page_rows, 0, np.zeros(1, np.uint8))
+        self.bisect(rows, np.ones(n, np.float32), order, page_rows, 0, np.zeros(2, np.int64))
         assert sorted(order.tolist()) == list(range(n))
 
     def test_pages_are_full_of_near_rows(self):
@@ -139,19 +113,28 @@ class BisectContract:
         cluster = generator.permutation(np.repeat(np.arange(30), 10))
         rows = np.clip(centres[cluster] + generator.integers(-2, 3, (300, 16)), -127, 127).astype(np.int8)
         order = np.arange(300, dtype=np.int32)
-        assert self.bisect(rows, np.ones(300, np.float32), order, 10, 0, np.zeros(1, np.uint8))
+        self.bisect(rows, np.ones(300, np.float32), order, 10, 0, np.zeros(2, np.int64))
         pages = cluster[order].reshape(30, 10)
         assert np.mean([len(set(page.tolist())) for page in pages]) < 4
 
     def test_equal_rows(self):
         order = np.arange(100, dtype=np.int32)
-        assert self.bisect(np.ones((100, 8), np.int8), np.ones(100, np.float32), order, 3, 0, np.zeros(1, np.uint8))
+        self.bisect(np.ones((100, 8), np.int8), np.ones(100, np.float32), order, 3, 0, np.zeros(2, np.int64))
         assert sorted(order.tolist()) == list(range(100))
+
+    def test_rows_placed_are_counted(self):
+        rows, _ = rows_of(100)
+        signal = np.zeros(2, np.int64)
+        self.bisect(rows, np.ones(100, np.float32), np.arange(100, dtype=np.int32), 3, 0, signal)
+        assert signal.tolist() == [0, 100]
 
     def test_can_be_stopped(self):
         rows, _ = rows_of(100)
         order = np.arange(100, dtype=np.int32)
-        assert not self.bisect(rows, np.ones(100, np.float32), order, 3, 0, np.ones(1, np.uint8))
+        signal = np.array([1, 0], np.int64)
+        self.bisect(rows, np.ones(100, np.float32), order, 3, 0, signal)
+        assert signal.tolist() == [1, 0]
+        assert order.tolist() == list(range(100))
 
 
 class TestBisectReference(BisectContract):
