@@ -74,3 +74,5 @@ def _run(command: list[str], step: Step) -> None:
         if child.poll() is None:
             child.kill()
             child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
