@@ -58,8 +58,24 @@ def _dot_2_bits(codes: Any, i: Any, query: Any) -> Any:
 @njit(cache=True, nogil=True, fastmath=True)
 def _dot_1_bit(codes: Any, i: Any, query: Any) -> Any:
     total = np.int32(0)
+    whole = codes.shape[1] // 16 * 16
+    # A code is short, so a loop over all of it would mostly be the part that is not vectorised: sixteen bytes at a time.
+    for start in range(0, whole, 16):
+        for u in range(16):
+            t = start + u
+            byte = codes[i, t]
+            a = np.int32(np.int32(byte & 1) * np.int32(query[0, t]))
+            b = np.int32(np.int32((byte >> 1) & 1) * np.int32(query[1, t]))
+            c = np.int32(np.int32((byte >> 2) & 1) * np.int32(query[2, t]))
+            d = np.int32(np.int32((byte >> 3) & 1) * np.int32(query[3, t]))
+            e = np.int32(np.int32((byte >> 4) & 1) * np.int32(query[4, t]))
+            f = np.int32(np.int32((byte >> 5) & 1) * np.int32(query[5, t]))
+            g = np.int32(np.int32((byte >> 6) & 1) * np.int32(query[6, t]))
+            h = np.int32(np.int32(byte >> 7) * np.int32(query[7, t]))
+            total = np.int32(total + np.int32(np.int32(a + b) + np.int32(c + d)))
+            total = np.int32(total + np.int32(np.int32(e + f) + np.int32(g + h)))
     for p in range(8):
-        for t in range(codes.shape[1]):
+        for t in range(whole, codes.shape[1]):
             level = np.int32((codes[i, t] >> np.uint8(p)) & 1)
             total = np.int32(total + np.int32(level * np.int32(query[p, t])))
     return total

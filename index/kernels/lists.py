@@ -1,4 +1,4 @@
-"""Lists of near rows: which lists are near a query, the codes in them scored, and what is left of rows without their centroid.
+"""Lists of near rows: which lists are near a query, the codes in them scored, and rows without their list's centroid.
 
 nearest_lists    all centroids compared with a query, the nearest kept: the route while lists are few
 list_bases       the part of a distance that a list's rows share, for lists found another way
@@ -25,27 +25,34 @@ LINES_AHEAD = 8
 """Cache lines of the next list asked for while a list is scored; the rest of it comes by itself."""
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _offer(distances: Any, rows: Any, count: Any, keep: Any, value: Any, row: Any) -> Any:
-    """Put a row into a heap of the `keep` nearest, of equals the lower row; returns how many it holds."""
-    if count < keep:
-        distances[count] = value
-        rows[count] = row
-        count += 1
-        if count == keep:
-            for at in range(keep // 2 - 1, -1, -1):
-                sift_down(distances, rows, at, keep)
-    elif value < distances[0] or (value == distances[0] and row < rows[0]):
-        distances[0] = value
-        rows[0] = row
-        sift_down(distances, rows, 0, keep)
+@njit(cache=True, nogil=True)
+def _offer_all(values: Any, first: Any, last: Any, distances: Any, rows: Any, count: Any) -> Any:
+    """Put rows first to last, at values[0] and on, into a heap of the nearest, of equals the lower row; returns how many
+    it holds. In a function of its own, so that the loop over values keeps the heap's worst in a register."""
+    keep = distances.shape[0]
+    worst = distances[0] if count == keep else np.float32(np.inf)
+    for row in range(first, last):
+        value = values[row - first]
+        if count < keep:
+            distances[count] = value
+            rows[count] = row
+            count += 1
+            if count == keep:
+                for at in range(keep // 2 - 1, -1, -1):
+                    sift_down(distances, rows, at, keep)
+                worst = distances[0]
+        elif value < worst or (value == worst and row < rows[0]):
+            distances[0] = value
+            rows[0] = row
+            sift_down(distances, rows, 0, keep)
+            worst = distances[0]
     return count
 
 
 @njit(cache=True, nogil=True)
-def _sort(distances: Any, rows: Any, count: Any, keep: Any) -> None:
+def _sort(distances: Any, rows: Any, count: Any) -> None:
     """Turn a heap into a list, nearest first."""
-    if count < keep:
+    if count < distances.shape[0]:
         for at in range(count // 2 - 1, -1, -1):
             sift_down(distances, rows, at, count)
     for held in range(count - 1, 0, -1):
@@ -55,6 +62,12 @@ def _sort(distances: Any, rows: Any, count: Any, keep: Any) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
+def _centroid_distances(centroids: Any, scalars: Any, query: Any, twice: Any, first: Any, last: Any, out: Any) -> None:
+    for i in range(first, last):
+        out[i - first] = scalars[i, 0] - twice * scalars[i, 1] * np.float32(dot_int8(centroids, i, query))
+
+
+@njit(cache=True, nogil=True)
 def nearest_lists(
     centroids: Any, centroid_scalars: Any, queries: Any, query_scales: Any, lists: Any, bases: Any
 ) -> None:
@@ -63,28 +76,25 @@ def nearest_lists(
     centroids: int8 (l, width); centroid_scalars: float32 (l, 2), additive part and scale; queries: int8 (m, width);
     lists: int32 (m, probes) and bases: float32 (m, probes) with probes <= l, filled in full.
     """
-    probes = lists.shape[1]
+    values = np.empty(AT_ONCE, np.float32)
     for q in range(queries.shape[0]):
-        query, near, who = queries[q], bases[q], lists[q]
         twice = np.float32(2.0) * query_scales[q]
         count = 0
-        for i in range(centroids.shape[0]):
-            along = np.float32(dot_int8(centroids, i, query))
-            value = centroid_scalars[i, 0] - twice * centroid_scalars[i, 1] * along
-            count = _offer(near, who, count, probes, value, i)
-        _sort(near, who, count, probes)
+        for start in range(0, centroids.shape[0], AT_ONCE):
+            end = min(start + AT_ONCE, centroids.shape[0])
+            _centroid_distances(centroids, centroid_scalars, queries[q], twice, start, end, values)
+            count = _offer_all(values, start, end, bases[q], lists[q], count)
+        _sort(bases[q], lists[q], count)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
+@njit(cache=True, nogil=True)
 def list_bases(centroids: Any, centroid_scalars: Any, queries: Any, query_scales: Any, lists: Any, bases: Any) -> None:
     """bases[q, p] = what `nearest_lists` would give for list lists[q, p]. Arrays as there."""
     for q in range(queries.shape[0]):
-        query = queries[q]
         twice = np.float32(2.0) * query_scales[q]
         for p in range(lists.shape[1]):
             i = lists[q, p]
-            along = np.float32(dot_int8(centroids, i, query))
-            bases[q, p] = centroid_scalars[i, 0] - twice * centroid_scalars[i, 1] * along
+            _centroid_distances(centroids, centroid_scalars, queries[q], twice, i, i + 1, bases[q, p : p + 1])
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -97,6 +107,12 @@ def _fetch_list(codes: Any, scalars: Any, first: Any) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
+def _distances(along: Any, scalars: Any, first: Any, last: Any, base: Any, twice: Any, offset: Any, out: Any) -> None:
+    for i in range(first, last):
+        out[i - first] = base + scalars[i, 0] - twice * scalars[i, 1] * (np.float32(along[i - first]) - offset)
+
+
+@njit(cache=True, nogil=True)
 def scan_lists(
     codes: Any,
     scalars: Any,
@@ -118,11 +134,10 @@ def scan_lists(
     lists: int32 (m, probes), bases: float32 (m, probes); queries: int8 (m, 8 / bits, stride); rows: int32 (m, keep) and
     distances: float32 (m, keep), filled to counts[q]; counts, scored: int64 (m,).
     """
-    keep = rows.shape[1]
     along = np.empty(AT_ONCE, np.int32)
+    values = np.empty(AT_ONCE, np.float32)
     middle = np.float32(((1 << bits) - 1) * 0.5)
     for q in range(queries.shape[0]):
-        query, near, who = queries[q], distances[q], rows[q]
         twice = np.float32(2.0) * query_scales[q]
         offset = middle * query_sums[q]
         count = 0
@@ -130,17 +145,14 @@ def scan_lists(
         for p in range(lists.shape[1]):
             if p + 1 < lists.shape[1]:
                 _fetch_list(codes, scalars, offsets[lists[q, p + 1]])
-            first = offsets[lists[q, p]]
             last = offsets[lists[q, p] + 1]
-            base = bases[q, p]
-            for start in range(first, last, AT_ONCE):
+            for start in range(offsets[lists[q, p]], last, AT_ONCE):
                 end = min(start + AT_ONCE, last)
-                dot_range(codes, start, end, query, bits, along)
-                for i in range(start, end):
-                    value = base + scalars[i, 0] - twice * scalars[i, 1] * (np.float32(along[i - start]) - offset)
-                    count = _offer(near, who, count, keep, value, i)
-            seen += last - first
-        _sort(near, who, count, keep)
+                dot_range(codes, start, end, queries[q], bits, along)
+                _distances(along, scalars, start, end, bases[q, p], twice, offset, values)
+                count = _offer_all(values, start, end, distances[q], rows[q], count)
+                seen += end - start
+        _sort(distances[q], rows[q], count)
         counts[q] = count
         scored[q] = seen
 
@@ -162,6 +174,21 @@ def fill_tables(query: Any, codebooks: Any, table: Any) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
+def _table_distances(codes: Any, scalars: Any, table: Any, first: Any, last: Any, base: Any, out: Any) -> None:
+    parts = codes.shape[1]
+    for i in range(first, last):
+        one = np.float32(0.0)
+        two = np.float32(0.0)
+        # Two sums: one alone waits for its own last addition.
+        for s in range(0, parts - 1, 2):
+            one += table[s, codes[i, s]]
+            two += table[s + 1, codes[i, s + 1]]
+        if parts % 2 == 1:
+            one += table[parts - 1, codes[i, parts - 1]]
+        out[i - first] = base + scalars[i, 0] - (one + two)
+
+
+@njit(cache=True, nogil=True)
 def scan_lists_pq(
     codes: Any,
     scalars: Any,
@@ -180,31 +207,21 @@ def scan_lists_pq(
 
     queries: float32 (m, width), rotated; scalars: float32 (n, 2), only the additive part is used. Others as there.
     """
-    keep = rows.shape[1]
-    parts = codes.shape[1]
+    values = np.empty(AT_ONCE, np.float32)
     for q in range(queries.shape[0]):
-        near, who = distances[q], rows[q]
         fill_tables(queries[q], codebooks, table)
         count = 0
         seen = 0
         for p in range(lists.shape[1]):
             if p + 1 < lists.shape[1]:
                 _fetch_list(codes, scalars, offsets[lists[q, p + 1]])
-            first = offsets[lists[q, p]]
             last = offsets[lists[q, p] + 1]
-            base = bases[q, p]
-            for i in range(first, last):
-                one = np.float32(0.0)
-                two = np.float32(0.0)
-                # Two sums: one alone waits for its own last addition.
-                for s in range(0, parts - 1, 2):
-                    one += table[s, codes[i, s]]
-                    two += table[s + 1, codes[i, s + 1]]
-                if parts % 2 == 1:
-                    one += table[parts - 1, codes[i, parts - 1]]
-                count = _offer(near, who, count, keep, base + scalars[i, 0] - (one + two), i)
-            seen += last - first
-        _sort(near, who, count, keep)
+            for start in range(offsets[lists[q, p]], last, AT_ONCE):
+                end = min(start + AT_ONCE, last)
+                _table_distances(codes, scalars, table, start, end, bases[q, p], values)
+                count = _offer_all(values, start, end, distances[q], rows[q], count)
+                seen += end - start
+        _sort(distances[q], rows[q], count)
         counts[q] = count
         scored[q] = seen
 
