@@ -272,10 +272,11 @@ class OpenIndex:
         except IndexError:
             scratch = SearchScratch(self.generation)
         yield scratch
-        self._idle.append(scratch)
-        if self._closed:
-            # close() may have passed by while this search ran.
-            self._idle.clear()
+        self._give_back(scratch)
+
+    def _give_back(self, scratch: SearchScratch) -> None:
+        if not self._closed:  # close() may have passed by while the search ran
+            self._idle.append(scratch)
 
     def close(self) -> None:
         """Close the files. Searches that run end first or raise IndexClosedError."""

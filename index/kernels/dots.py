@@ -24,7 +24,7 @@ def dot_int8(rows: Any, i: Any, query: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _dot_8_bits(codes: Any, i: Any, query: Any) -> Any:
+def dot_8_bits(codes: Any, i: Any, query: Any) -> Any:
     total = np.int32(0)
     for t in range(codes.shape[1]):
         total = np.int32(total + np.int32(np.int32(codes[i, t]) * np.int32(query[0, t])))
@@ -32,7 +32,7 @@ def _dot_8_bits(codes: Any, i: Any, query: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _dot_4_bits(codes: Any, i: Any, query: Any) -> Any:
+def dot_4_bits(codes: Any, i: Any, query: Any) -> Any:
     total = np.int32(0)
     for t in range(codes.shape[1]):
         byte = codes[i, t]
@@ -43,7 +43,7 @@ def _dot_4_bits(codes: Any, i: Any, query: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _dot_2_bits(codes: Any, i: Any, query: Any) -> Any:
+def dot_2_bits(codes: Any, i: Any, query: Any) -> Any:
     total = np.int32(0)
     for t in range(codes.shape[1]):
         byte = codes[i, t]
@@ -56,7 +56,7 @@ def _dot_2_bits(codes: Any, i: Any, query: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, fastmath=True)
-def _dot_1_bit(codes: Any, i: Any, query: Any) -> Any:
+def dot_1_bit(codes: Any, i: Any, query: Any) -> Any:
     total = np.int32(0)
     whole = codes.shape[1] // 16 * 16
     # A code is short, so a loop over all of it would mostly be the part that is not vectorised: sixteen bytes at a time.
@@ -89,12 +89,12 @@ def dot_code(codes: Any, i: Any, query: Any, bits: Any) -> Any:
     that keeps the loop from being vectorised (117 against 50 ns a row of a walk at width 384).
     """
     if bits == 4:
-        return _dot_4_bits(codes, i, query)
+        return dot_4_bits(codes, i, query)
     if bits == 2:
-        return _dot_2_bits(codes, i, query)
+        return dot_2_bits(codes, i, query)
     if bits == 8:
-        return _dot_8_bits(codes, i, query)
-    return _dot_1_bit(codes, i, query)
+        return dot_8_bits(codes, i, query)
+    return dot_1_bit(codes, i, query)
 
 
 @njit(cache=True, nogil=True, fastmath=True)
@@ -102,13 +102,13 @@ def dot_range(codes: Any, first: Any, last: Any, query: Any, bits: Any, out: Any
     """out[j] = `dot_code` of row first + j, for rows first to last. out: int32 (at least last - first,)."""
     if bits == 4:
         for i in range(first, last):
-            out[i - first] = _dot_4_bits(codes, i, query)
+            out[i - first] = dot_4_bits(codes, i, query)
     elif bits == 2:
         for i in range(first, last):
-            out[i - first] = _dot_2_bits(codes, i, query)
+            out[i - first] = dot_2_bits(codes, i, query)
     elif bits == 8:
         for i in range(first, last):
-            out[i - first] = _dot_8_bits(codes, i, query)
+            out[i - first] = dot_8_bits(codes, i, query)
     else:
         for i in range(first, last):
-            out[i - first] = _dot_1_bit(codes, i, query)
+            out[i - first] = dot_1_bit(codes, i, query)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from index.kernels.dots import dot_code
+from index.kernels.dots import dot_1_bit, dot_2_bits, dot_4_bits, dot_8_bits
 from index.kernels.intrinsics import prefetch
 
 AHEAD = 12
@@ -26,6 +26,23 @@ def _fetch_row(codes_at: Any, scalars_at: Any, stride: Any, i: Any) -> None:
     for t in range(0, stride, 64):
         prefetch(np.uintp(at + t))
     prefetch(np.uintp(scalars_at + np.int64(i) * 8))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _fetch_ahead(codes: Any, scalars: Any, rows: Any, e: Any, m: Any) -> None:
+    """Before row e is scored, ask for the row AHEAD places later; before the first, for all up to there."""
+    codes_at = codes.ctypes.data
+    scalars_at = scalars.ctypes.data
+    if e == 0:
+        for f in range(min(m, AHEAD)):
+            _fetch_row(codes_at, scalars_at, codes.shape[1], rows[f])
+    if e + AHEAD < m:
+        _fetch_row(codes_at, scalars_at, codes.shape[1], rows[e + AHEAD])
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _distance(scalars: Any, i: Any, dot: Any, twice: Any, offset: Any) -> Any:
+    return scalars[i, 0] - twice * scalars[i, 1] * (np.float32(dot) - offset)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -75,6 +92,33 @@ def _visit(visited: Any, mask: Any, mark: Any, i: Any) -> Any:
         at = (at + np.uint32(1)) & mask
 
 
+@njit(cache=True, nogil=True)
+def _score_rows(
+    codes: Any, scalars: Any, bits: Any, rows: Any, m: Any, query: Any, twice: Any, offset: Any, out: Any
+) -> None:
+    """out[e] = distance of row rows[e] for e < m. Each width of codes has its loop: see kernels/dots.py."""
+    if bits == 4:
+        for e in range(m):
+            _fetch_ahead(codes, scalars, rows, e, m)
+            i = rows[e]
+            out[e] = _distance(scalars, i, dot_4_bits(codes, i, query), twice, offset)
+    elif bits == 2:
+        for e in range(m):
+            _fetch_ahead(codes, scalars, rows, e, m)
+            i = rows[e]
+            out[e] = _distance(scalars, i, dot_2_bits(codes, i, query), twice, offset)
+    elif bits == 8:
+        for e in range(m):
+            _fetch_ahead(codes, scalars, rows, e, m)
+            i = rows[e]
+            out[e] = _distance(scalars, i, dot_8_bits(codes, i, query), twice, offset)
+    else:
+        for e in range(m):
+            _fetch_ahead(codes, scalars, rows, e, m)
+            i = rows[e]
+            out[e] = _distance(scalars, i, dot_1_bit(codes, i, query), twice, offset)
+
+
 @njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
 def walk_one(
     codes: Any,
@@ -93,13 +137,11 @@ def walk_one(
     fresh: Any,
     new_rows: Any,
     new: Any,
+    values: Any,
 ) -> Any:
     """One walk. The beam's width is rows.shape[0]; returns (rows in it, hops, rows scored)."""
     beam = rows.shape[0]
-    stride = codes.shape[1]
     degree = links.shape[1]
-    codes_at = codes.ctypes.data
-    scalars_at = scalars.ctypes.data
     links_at = links.ctypes.data
     mask = np.uint32(visited.shape[0] - 1)
     twice = np.float32(2.0) * query_scale
@@ -117,14 +159,10 @@ def walk_one(
     room = (visited.shape[0] // 4) * 3 - degree
     best = -1
     while True:
-        for e in range(min(m, AHEAD)):
-            _fetch_row(codes_at, scalars_at, stride, fresh[e])
+        _score_rows(codes, scalars, bits, fresh, m, query, twice, offset, values)
         c = 0
         for e in range(m):
-            if e + AHEAD < m:
-                _fetch_row(codes_at, scalars_at, stride, fresh[e + AHEAD])
-            i = fresh[e]
-            value = scalars[i, 0] - twice * scalars[i, 1] * (np.float32(dot_code(codes, i, query, bits)) - offset)
+            value = values[e]
             if value < worst:
                 j = c
                 c += 1
@@ -133,7 +171,7 @@ def walk_one(
                     new_rows[j] = new_rows[j - 1]
                     j -= 1
                 new[j] = value
-                new_rows[j] = i
+                new_rows[j] = fresh[e]
         scored += m
         if c > 0:
             count, first = _merge(rows, distances, expanded, count, beam, new_rows, new, c)
@@ -204,6 +242,7 @@ def walk_queries(
     fresh = np.empty(wide, np.int32)
     new_rows = np.empty(wide, np.int32)
     new = np.empty(wide, np.float32)
+    values = np.empty(wide, np.float32)
     for q in range(queries.shape[0]):
         mark += 1
         count, hop, score = walk_one(
@@ -223,6 +262,7 @@ def walk_queries(
             fresh,
             new_rows,
             new,
+            values,
         )
         counts[q] = count
         hops[q] = hop
