@@ -16,6 +16,8 @@ from fractions import Fraction
 from index.errors import BudgetTooSmallError, OptionsError
 from index.fullview.layout import PageLayout
 from index.options import BuildOptions, PreviewKind
+from index.preview.clustering import require_faiss
+from index.preview.route import graph_bytes
 
 FLOOR_BYTES = 16_000_000
 """A fraction never means less than this: below it the process's own working memory is what counts."""
@@ -26,17 +28,23 @@ FLAT_ROWS = 8_000
 """Up to this many distinct rows all codes are scored: a walk would score a third of them, at random places."""
 DEGREE = 32
 LEAST_DEGREE = {8: 32, 4: 16, 2: 16, 1: 12}
+LIST_ROWS = 64
+"""Distinct rows of an ivf list, on average."""
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """What is built: preview, bits a dimension, links a row (graph), and the expected resident bytes by part."""
+    """What is built: preview, bits a dimension or "pq", links a row (graph), and the expected resident bytes by part.
+
+    lists: how many (ivf); parts: sub-quantisers, a byte each ("pq")."""
 
     preview: PreviewKind
-    bits: int
+    bits: int | str
     degree: int
     resident: dict[str, int]
     choices: list[str] = field(default_factory=list)
+    lists: int = 0
+    parts: int = 0
 
     @property
     def total(self) -> int:
@@ -73,34 +81,123 @@ def fixed_parts(layout: PageLayout, *, threads: int | None = None) -> dict[str, 
 
 
 def choose_design(layout: PageLayout, *, nodes: int, options: BuildOptions, budget: int) -> Design:
-    """The best design for `nodes` distinct vectors that the budget pays for."""
-    width = max(8, -(-layout.dim // 8) * 8)
-    parts = fixed_parts(layout)
-    spare = budget - sum(parts.values())
-    each = spare / max(1, nodes)
+    """The best design for `nodes` distinct vectors that the budget pays for.
+
+    Raises OptionsError, BudgetTooSmallError; MissingExtraError where that design is an ivf and faiss is not installed.
+    """
     kind = _preview_of(options.preview, nodes)
     tried = (8, 4, 2, 1) if options.bits == "auto" else (_bits_of(options.bits),)
-    for bits in tried:
-        code = width * bits // 8 + 8
+    if "pq" in tried and options.preview != PreviewKind.IVF:
+        raise OptionsError(f'bits is "pq" with preview={options.preview!r}, only preview="ivf" has such codes')
+    purse = _Purse(layout, nodes, budget, given_bits=options.bits != "auto")
+    kinds = [kind, PreviewKind.IVF] if options.preview == "auto" and kind is PreviewKind.GRAPH else [kind]
+    for fitting in kinds:
+        for bits in tried:
+            design = purse.design(fitting, bits)
+            if design is None:
+                continue
+            if fitting is not kind:
+                least = purse.least(kind, tried[-1])
+                design.choices.insert(0, f"ivf, since the least that a graph takes here is {least / 1e6:.1f} MB")
+            if fitting is PreviewKind.IVF:
+                require_faiss(
+                    f'preview="ivf"{"" if fitting is kind else ", the only one that this memory_budget buys,"}'
+                )
+            return design
+    raise BudgetTooSmallError(
+        budget_bytes=budget, needed_bytes=purse.least(kinds[-1], tried[-1]), why=purse.shortage(kinds[-1], tried[-1])
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Purse:
+    """What a budget pays for. given_bits: the bits were asked for, so fewer links are accepted than would be chosen."""
+
+    layout: PageLayout
+    nodes: int
+    budget: int
+    given_bits: bool
+
+    @property
+    def width(self) -> int:
+        return max(8, -(-self.layout.dim // 8) * 8)
+
+    def design(self, kind: PreviewKind, bits: int | str) -> Design | None:
+        """The design with these codes, or None where it costs too much."""
+        parts = fixed_parts(self.layout)
+        each = (self.budget - sum(parts.values())) / max(1, self.nodes)
+        if kind is PreviewKind.IVF:
+            return self._ivf(bits, each, parts)
+        assert isinstance(bits, int), "only ivf has product quantisers"
+        code = self.width * bits // 8 + 8
         degree = 0
         if kind is PreviewKind.GRAPH:
             degree = min(DEGREE, int((each - code) // 4)) // 2 * 2
-            if degree < (LEAST_DEGREE[bits] if options.bits == "auto" else 8):
-                continue
+            if degree < self._least_degree(bits):
+                return None
         elif code > each:
-            continue
+            return None
+        resident = parts | _node_parts(self.nodes, code, degree)
+        return Design(kind, bits, degree, resident, _reasons(kind, bits, degree, each, self.nodes))
+
+    def _ivf(self, bits: int | str, each: float, parts: dict[str, int]) -> Design | None:
+        tables = list_tables(self.nodes, self.width)
+        tables |= {"codebooks": 256 * 4 * self.width} if bits == "pq" else {}
+        room = each - 8 - sum(tables.values()) / max(1, self.nodes)
+        code = largest_parts(self.width, room) if bits == "pq" else self.width * int(bits) // 8
+        if code > room or code < 1:
+            return None
+        lists = lists_of(self.nodes)
+        spent = f"that {each:.0f} bytes for each of {self.nodes:,} distinct rows pay for, lists included"
+        what = f"{code} sub-quantisers of 8 bits" if bits == "pq" else f"{bits}-bit codes"
         return Design(
-            kind, bits, degree, parts | _node_parts(nodes, code, degree), _reasons(kind, bits, degree, each, nodes)
+            PreviewKind.IVF,
+            bits,
+            0,
+            parts | _node_parts(self.nodes, code + 8, 0) | tables,
+            [f"{what}: the most {spent}", f"ivf with about {lists:,} lists of {LIST_ROWS} rows"],
+            lists=lists,
+            parts=code if bits == "pq" else 0,
         )
-    least_code = width * tried[-1] // 8 + 8
-    least_degree = (LEAST_DEGREE[tried[-1]] if options.bits == "auto" else 8) if kind is PreviewKind.GRAPH else 0
-    needed = sum(parts.values()) + nodes * (least_code + 4 * least_degree)
-    what = f"{tried[-1]}-bit codes" + (f" and {least_degree} links a row" if least_degree else "")
-    raise BudgetTooSmallError(
-        budget_bytes=budget,
-        needed_bytes=needed,
-        why=f"{nodes:,} rows of dim {layout.dim}, {what}, {sum(parts.values()) / 1e6:.1f} MB whatever is chosen",
-    )
+
+    def least(self, kind: PreviewKind, bits: int | str) -> int:
+        """Bytes that the smallest preview of this kind takes with these codes."""
+        fixed = sum(fixed_parts(self.layout).values())
+        code = 1 if isinstance(bits, str) else self.width * bits // 8
+        if kind is PreviewKind.IVF:
+            books = 256 * 4 * self.width if bits == "pq" else 0
+            return fixed + books + sum(list_tables(self.nodes, self.width).values()) + self.nodes * (code + 8)
+        degree = self._least_degree(bits) if kind is PreviewKind.GRAPH else 0
+        return fixed + self.nodes * (code + 8 + 4 * degree)
+
+    def shortage(self, kind: PreviewKind, bits: int | str) -> str:
+        """What the least consists of, in words."""
+        what = "a one-byte code" if bits == "pq" else f"{bits}-bit codes"
+        if kind is PreviewKind.GRAPH:
+            what += f" and {self._least_degree(bits)} links a row"
+        elif kind is PreviewKind.IVF:
+            what += f" in lists of {LIST_ROWS} rows"
+        fixed = sum(fixed_parts(self.layout).values())
+        return f"{self.nodes:,} rows of dim {self.layout.dim}, {what}, {fixed / 1e6:.1f} MB whatever is chosen"
+
+    def _least_degree(self, bits: int | str) -> int:
+        return 8 if self.given_bits else LEAST_DEGREE[int(bits)]
+
+
+def lists_of(nodes: int) -> int:
+    """How many ivf lists so many distinct rows get."""
+    return max(1, round(nodes / LIST_ROWS))
+
+
+def list_tables(nodes: int, width: int) -> dict[str, int]:
+    """Resident bytes of what finds lists: where each begins, its centroid, and hnswlib's links between centroids."""
+    lists = lists_of(nodes)
+    return {"lists": 4 * (lists + 1), "centroids": (width + 8) * lists, "route": graph_bytes(lists, width)}
+
+
+def largest_parts(width: int, room: float) -> int:
+    """The most sub-quantisers, a byte each, that `room` bytes hold: a divisor of width, two components each at least."""
+    return max((parts for parts in range(1, width // 2 + 1) if width % parts == 0 and parts <= room), default=0)
 
 
 def _node_parts(nodes: int, code: int, degree: int) -> dict[str, int]:
@@ -117,10 +214,10 @@ def _preview_of(asked: str, nodes: int) -> PreviewKind:
         raise OptionsError(f"preview is {asked!r}, needed auto, {', '.join(PreviewKind)}") from None
 
 
-def _bits_of(bits: int | str) -> int:
-    if bits not in (1, 2, 4, 8) or isinstance(bits, bool):
+def _bits_of(bits: int | str) -> int | str:
+    if (bits not in (1, 2, 4, 8) and bits != "pq") or isinstance(bits, bool):
         raise OptionsError(f'bits is {bits!r}, needed 1, 2, 4, 8 or "auto" ("pq" with preview="ivf")')
-    return int(bits)
+    return bits
 
 
 def _reasons(kind: PreviewKind, bits: int, degree: int, each: float, nodes: int) -> list[str]:

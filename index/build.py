@@ -38,11 +38,13 @@ from index.payload import PayloadWriter
 from index.preview import Groups, Preview
 from index.preview.flat import FlatPreview
 from index.preview.graph import GraphPreview
+from index.preview.ivf import IvfPreview, code_bits
+from index.preview.ivf_build import IvfParts, ListOptions, build_ivf, order_by_lists
 from index.report import BuildReport, Cancel, OnProgress, Steps
 from index.rerank import Places
 from index.search import OpenIndex
 from index.sources import VectorSource, open_source
-from index.tune import Tuner, TuneQueries, points_of_few, true_rows, useful
+from index.tune import BEAMS, TuneQueries, Tuner, points_of_few, true_rows, useful
 
 FEW_NODES = 300
 """Up to this many distinct rows everything is read, so that answers are exact: nothing to tune."""
@@ -222,7 +224,8 @@ class _Building:
         budget = budget_bytes(options.memory_budget, n=scan.n, dim=self.source.dim)
         self.design = choose_design(layout, nodes=nodes, options=options, budget=budget)
         self.layout = layout
-        self.coder = Coder(dim=layout.dim, metric=self.metric, bits=self.design.bits, mean=scan.mean, seed=options.seed)
+        bits = code_bits(self.design.bits)
+        self.coder = Coder(dim=layout.dim, metric=self.metric, bits=bits, mean=scan.mean, seed=options.seed)
         report = self.report
         report.budget_bytes, report.preview = budget, self.design.preview.value
         report.bits, report.degree = self.design.bits, self.design.degree
@@ -255,11 +258,7 @@ class _Building:
         by_node: NDArray[np.int64],
     ) -> tuple[Groups, NDArray[np.int64]]:
         """Put the nodes in disk order; returns their groups and, for each disk row, its number among the kept rows."""
-        rows = GraphRows(encoded.int8_codes, encoded.int8_scalars)
-        self.steps.start("order", len(rows))
-        order = nearby_order(
-            rows, page_rows=self.layout.vectors_per_page, seed=self.options.seed, on_progress=self.steps.advance
-        )
+        order = self._node_order(GraphRows(encoded.int8_codes, encoded.int8_scalars))
         for array in (encoded.int8_codes, encoded.int8_scalars, encoded.codes, encoded.scalars):
             permute_rows(array, order)
             self.steps.check()
@@ -271,6 +270,17 @@ class _Building:
             assert ids is not None, "ids are filled in by the scan"
             disk_order = np.concatenate([_by_id(by_node[starts[v] : starts[v + 1]], ids) for v in order])
         return Groups.of_sizes(sizes[order]), disk_order
+
+    def _node_order(self, rows: GraphRows) -> NDArray[np.int32]:
+        """Near nodes side by side; of an ivf list after list."""
+        page_rows, seed = self.layout.vectors_per_page, self.options.seed
+        if self.design.preview is not PreviewKind.IVF:
+            self.steps.start("order", len(rows))
+            return nearby_order(rows, page_rows=page_rows, seed=seed, on_progress=self.steps.advance)
+        self.steps.start("lists", len(rows))
+        how = ListOptions(lists=self.design.lists, page_rows=page_rows, seed=seed, threads=self.threads)
+        order, self.offsets = order_by_lists(rows, options=how, check=self.steps.advance)
+        return order
 
     def _write(
         self, scan: Scan, disk_order: NDArray[np.int64], groups: Groups, payload: Payload
@@ -303,7 +313,7 @@ class _Building:
         generator = np.random.default_rng(self.options.seed + 1)
         held = np.zeros(0, np.int32)
         if samples is None and nodes > FEW_NODES:
-            held = np.sort(generator.choice(nodes, min(HELD_OUT, nodes // 10), replace=False)).astype(np.int32)
+            held = np.sort(generator.choice(nodes, min(HELD_OUT, nodes // 20), replace=False)).astype(np.int32)
         preview, complete = self._build_preview(encoded, held)
         if nodes <= FEW_NODES:
             self.steps.start("tune", 1)
@@ -328,15 +338,17 @@ class _Building:
         """The preview without the held-out nodes, and what inserts them."""
         if self.design.preview is PreviewKind.FLAT:
             self.steps.start("graph", 1)
-            return FlatPreview(encoded.codes, encoded.scalars, self.design.bits), lambda: None
+            return FlatPreview(encoded.codes, encoded.scalars, self.coder.bits), lambda: None
         rows = GraphRows(encoded.int8_codes, encoded.int8_scalars)
+        if self.design.preview is PreviewKind.IVF:
+            return self._build_ivf(rows, encoded, held), lambda: self._drop_rows(encoded)
         options = GraphOptions(degree=self.design.degree, seed=self.options.seed)
         self.steps.start("graph", len(rows))
         among = np.setdiff1d(np.arange(len(rows), dtype=np.int32), held) if len(held) else None
         links, entries = build_graph(
             rows, options=options, threads=self.threads, among=among, on_progress=self.steps.advance
         )
-        preview = GraphPreview(encoded.codes, encoded.scalars, links, entries, self.design.bits)
+        preview = GraphPreview(encoded.codes, encoded.scalars, links, entries, self.coder.bits)
 
         def complete() -> None:
             if len(held):
@@ -350,10 +362,23 @@ class _Building:
                     threads=self.threads,
                     on_progress=lambda done, total: self.steps.check(),
                 )
-            encoded.int8_codes = np.zeros((0, 0), np.int8)
-            (self.folder / "rows.tmp").unlink(missing_ok=True)
+            self._drop_rows(encoded)
 
         return preview, complete
+
+    def _build_ivf(self, rows: GraphRows, encoded: EncodedNodes, held: NDArray[np.int32]) -> Preview:
+        """All nodes are in the lists; held-out ones shape no centroid, and the tuner leaves them out of the candidates."""
+        self.steps.start("lists", len(rows))
+        design = self.design
+        parts = IvfParts(rows, self.offsets, encoded.codes, encoded.scalars, design.bits, design.parts, held)
+        preview, self.error_scale = build_ivf(
+            parts, coder=self.coder, seed=self.options.seed, threads=self.threads, check=self.steps.advance
+        )
+        return preview
+
+    def _drop_rows(self, encoded: EncodedNodes) -> None:
+        encoded.int8_codes = np.zeros((0, 0), np.int8)
+        (self.folder / "rows.tmp").unlink(missing_ok=True)
 
     def _tune(
         self,
@@ -376,7 +401,8 @@ class _Building:
                 threads=self.threads,
                 check=self.steps.advance,
             )
-        tuner = Tuner(preview, self.coder, self.error_scale, places)
+        efforts = preview.efforts() if isinstance(preview, IvfPreview) else BEAMS
+        tuner = Tuner(preview, self.coder, self.error_scale, places, efforts)
         measured = tuner.measure(TuneQueries(queries, answers, held), check=self.steps.check)
         self.points = useful(measured)
         self.report.curve = [p.to_dict() for p in self.points]
@@ -428,6 +454,7 @@ class _Building:
             "preview_parameters": {
                 "bits": preview.bits,
                 "degree": self.design.degree,
+                "lists": preview.lists if isinstance(preview, IvfPreview) else 0,
                 "seed": self.options.seed,
                 "error_scale": self.error_scale,
             },

@@ -25,6 +25,7 @@ from index.payload import PAYLOAD_FOLDER, PayloadFile
 from index.preview import Groups, Preview
 from index.preview.flat import FlatPreview
 from index.preview.graph import GraphPreview
+from index.preview.ivf import IvfPreview, code_bits
 from index.preview.resident import load_resident
 from index.rerank import Places
 
@@ -90,6 +91,7 @@ class Generation:
             "preview": self.preview.kind.value,
             "bits": self.preview.bits,
             "degree": manifest.preview_parameters.get("degree", 0),
+            "lists": manifest.preview_parameters.get("lists", 0),
             "resident_bytes": self.resident_bytes(),
             "disk_bytes": sum(entry.size for entry in manifest.files.values()),
             "operating_points": [p.to_dict() for p in self.points],
@@ -118,13 +120,16 @@ def open_generation(folder: Path, options: OpenOptions, *, described: Manifest |
     coder = Coder(
         dim=layout.dim,
         metric=metric,
-        bits=parameters["bits"],
+        bits=code_bits(parameters["bits"]),
         mean=np.load(folder / "mean.npy"),
         seed=parameters["seed"],
     )
     preview: Preview
     if PreviewKind(manifest.preview) is PreviewKind.GRAPH:
         preview = GraphPreview.load(folder, bits=coder.bits, huge_pages=huge)
+    elif PreviewKind(manifest.preview) is PreviewKind.IVF:
+        dot = metric is Metric.DOT
+        preview = IvfPreview.load(folder, bits=parameters["bits"], dot=dot, huge_pages=huge)
     else:
         preview = FlatPreview.load(folder, bits=coder.bits, huge_pages=huge)
     vectors = VectorFile.open(folder, layout, options.io_mode)

@@ -72,7 +72,7 @@ def cluster_rows(
         clustering.threads_of(threads), initializer=faiss.omp_set_num_threads, initargs=(1,)
     ) as pool:
         centroids = clustering.centroids(pool)
-        labels = clustering.nearest(centroids, np.arange(n, dtype=np.int32), pool)
+        labels = clustering.nearest(centroids, np.arange(n, dtype=np.int32), pool, done_before=n // 2)
     used, labels = np.unique(labels, return_inverse=True)
     return labels.reshape(-1).astype(np.int32), len(used)
 
@@ -90,6 +90,7 @@ class _Clustering:
     def __init__(self, faiss: Any, rows: GraphRows, lists: int, seed: int, check: Check) -> None:
         self._faiss, self._rows, self._seed, self._check = faiss, rows, seed, check
         self._rows_a_list = len(rows) / lists
+        self._done = 0
         self._gpus = int(faiss.get_num_gpus())
         self._extended = bool(rows.scalars[:, 2].any())
         self._dim = rows.codes.shape[1] + self._extended
@@ -115,8 +116,13 @@ class _Clustering:
         found = []
         for done, part in enumerate(pool.map(self._leaf, leaves), start=1):
             found.append(part)
-            self._check(len(self._rows) * done // (2 * len(leaves)), len(self._rows))
+            self._advance(len(self._rows) * done // (2 * len(leaves)))
         return np.concatenate(found)
+
+    def _advance(self, done: int) -> None:
+        """Tell how many rows are done, never fewer than before. May raise."""
+        self._done = max(self._done, done)
+        self._check(self._done, len(self._rows))
 
     def _float(self, some: NDArray[np.integer]) -> NDArray[np.float32]:
         values = float_rows(self._rows, some)
@@ -156,14 +162,19 @@ class _Clustering:
             )
             kmeans.train(sample, init_centroids=centroids)
             centroids = np.array(kmeans.centroids, np.float32).reshape(k, self._dim)
-            self._check(0, len(self._rows))
+            self._advance(0)
         assert centroids is not None, "there is at least one round"
         return centroids
 
     def nearest(
-        self, centroids: NDArray[np.float32], group: NDArray[np.int32], pool: ThreadPoolExecutor
+        self,
+        centroids: NDArray[np.float32],
+        group: NDArray[np.int32],
+        pool: ThreadPoolExecutor,
+        *,
+        done_before: int = 0,
     ) -> NDArray[np.int64]:
-        """The nearest centroid of each row of the group, int64 (len(group),)."""
+        """The nearest centroid of each row of the group, int64 (len(group),). done_before: progress at the start."""
         index = pool.submit(self._index_of, centroids).result()
         labels = np.empty(len(group), np.int64)
 
@@ -173,7 +184,7 @@ class _Clustering:
             return start + len(block)
 
         for done in pool.map(assign, range(0, len(group), BLOCK_ROWS)):
-            self._check(done // 2, len(self._rows))
+            self._advance(done_before + done // 2 if done_before else 0)
         return labels
 
     def _index_of(self, centroids: NDArray[np.float32]) -> Any:

@@ -21,7 +21,7 @@ from index.preview.base import Candidates, Scratch
 from index.preview.resident import load_resident
 from index.preview.route import LISTS_FOLDER, Route
 
-KEPT = 256
+KEPT = 300
 """Candidates kept beside those asked for, so that the stop rule, not the heap, decides how many are read."""
 PROBES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 

@@ -36,11 +36,20 @@ class ListOrder(NamedTuple):
     offsets: NDArray[np.int32]
 
 
-def order_by_lists(
-    rows: GraphRows, *, lists: int, page_rows: int, seed: int, threads: int, check: Check | None = None
-) -> ListOrder:
-    """Cluster the rows into about `lists` lists. Near lists lie side by side, in a list near rows."""
-    labels, found = cluster_rows(rows, lists=lists, seed=seed, threads=threads, check=check)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOptions:
+    """lists: about how many; page_rows: rows of a page, kept near each other; threads change nothing but the time."""
+
+    lists: int
+    page_rows: int
+    seed: int
+    threads: int
+
+
+def order_by_lists(rows: GraphRows, *, options: ListOptions, check: Check | None = None) -> ListOrder:
+    """Cluster the rows into lists. Near lists lie side by side, in a list near rows."""
+    seed, threads = options.seed, options.threads
+    labels, found = cluster_rows(rows, lists=options.lists, seed=seed, threads=threads, check=check)
     by_list = np.argsort(labels, kind="stable").astype(np.int32)
     sizes = np.bincount(labels, minlength=found)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
@@ -48,31 +57,24 @@ def order_by_lists(
     for at in range(found):
         means[at] = float_rows(rows, by_list[starts[at] : starts[at + 1]]).mean(axis=0)
         if check is not None and at % 1024 == 0:
-            check(0, len(rows))
+            check(len(rows), len(rows))
     near = nearby_order(GraphRows(*encode_int8(means, extra=None)), page_rows=1, seed=seed)
     order = np.concatenate([by_list[starts[at] : starts[at + 1]] for at in near])
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[near])]).astype(np.int32)
-    _order_inside(rows, order, offsets, page_rows, seed, threads)
+    _order_inside(rows, order, offsets, options)
     return ListOrder(order, offsets)
 
 
-def _order_inside(
-    rows: GraphRows,
-    order: NDArray[np.int32],
-    offsets: NDArray[np.int32],
-    page_rows: int,
-    seed: int,
-    threads: int,
-) -> None:
+def _order_inside(rows: GraphRows, order: NDArray[np.int32], offsets: NDArray[np.int32], options: ListOptions) -> None:
     """Put the rows of each list in an order in which near ones share a page."""
     scales = np.ascontiguousarray(rows.scalars[:, 1])
-    stop = np.zeros(1, np.uint8)
 
     def arrange(first: int) -> None:
+        signal = np.zeros(2, np.int64)
         for at in range(first, min(first + BLOCK_LISTS, len(offsets) - 1)):
-            bisect(rows.codes, scales, order[offsets[at] : offsets[at + 1]], page_rows, seed, stop)
+            bisect(rows.codes, scales, order[offsets[at] : offsets[at + 1]], options.page_rows, options.seed, signal)
 
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(options.threads) as pool:
         list(pool.map(arrange, range(0, len(offsets) - 1, BLOCK_LISTS)))
 
 
@@ -94,9 +96,15 @@ def build_ivf(
     given: IvfParts, *, coder: Coder, seed: int, threads: int, check: Check | None = None
 ) -> tuple[IvfPreview, float]:
     """The preview, and the standard deviation of an estimate over (query length * row scale)."""
+
+    def stop(done: int, total: int) -> None:
+        """A step of which the rows done say nothing."""
+        if check is not None:
+            check(0, len(given.rows))
+
     rows, offsets, dot = given.rows, given.offsets, coder.metric is Metric.DOT
     means = _means(given, threads)
-    route = Route.build(means, dot=dot, seed=seed, check=check)
+    route = Route.build(means, dot=dot, seed=seed, check=stop)
     labels = np.repeat(np.arange(len(route), dtype=np.int32), np.diff(offsets))
     residuals = _Residuals(rows, route, labels)
     quantiser = None
