@@ -81,7 +81,7 @@ class SearchableIndex(Protocol):
         ...
 
     def recall(self, queries: Any, k: int = ..., options: SearchOptions = ...) -> Any:
-        """RecallEstimate of queries, or of as many sampled rows."""
+        """RecallEstimate of queries float32 [m, dim]."""
         ...
 
     def stats(self) -> dict[str, Any]:

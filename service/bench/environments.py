@@ -57,7 +57,9 @@ def environment_of(contender: Contender, cache: Path, display: Display) -> Path:
 
 def _run(command: list[str], step: Step) -> None:
     """Run a command, show its last line; PeerUnavailableError with its last lines where it fails."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    # hnswlib would be slower on this machine than it can be where it is told to be compiled for any other as well.
+    foreign = ("PYTHONPATH", "PYTHONHOME", "HNSWLIB_NO_NATIVE")
+    environment = {name: value for name, value in os.environ.items() if name not in foreign}
     said: deque[str] = deque(maxlen=8)
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True

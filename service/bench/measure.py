@@ -34,8 +34,8 @@ class Effort:
 
     threads: tuple[int, ...]
     seconds: float = 0.5
-    singles: int = 1000
-    enough: float = 0.998
+    singles: int = 500
+    enough: float = 0.995
     repeat: int = 3
 
 

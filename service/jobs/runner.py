@@ -9,6 +9,7 @@ collection by one rename and one transaction of the catalogue, after it was open
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,11 +26,11 @@ from queue import SimpleQueue
 
 import msgspec
 
-from index.errors import VectorIndexError
+from index.errors import BuildCancelledError, VectorIndexError
 from service.catalogue import CollectionRecord
 from service.engine import DISTANCE_OF_METRIC, Engine
 from service.errors import ConflictError, status_of
-from service.generation import remove_folder, remove_folder_if_there
+from service.generation import remove_folder, remove_folder_if_there, remove_generation
 from service.jobs.messages import BuildSpec, Done, Failed, Message, Progress
 from service.jobs.store import RESTARTABLE, Job, JobError, JobStore
 
@@ -44,10 +46,9 @@ _CANCEL_GRACE_S = 3.0
 
 @dataclass(slots=True)
 class _Running:
-    """The process of a running job. `stop` is why it has to end: cancelled or interrupted."""
+    """The process of a running job, and the last lines of its stderr."""
 
     process: subprocess.Popen[bytes]
-    stop: str | None = None
     last_words: deque[str] = field(default_factory=lambda: deque(maxlen=20))
 
 
@@ -68,6 +69,9 @@ class JobRunner:
         self._queue: SimpleQueue[str | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._running: dict[str, _Running] = {}
+        # Why a running job has to end: cancelled or interrupted. Kept apart from processes: a job may be told before it
+        # has one, or when it has none any more and its index is being opened.
+        self._stops: dict[str, str] = {}
         self._closing = False
         self._threads: list[threading.Thread] = []
 
@@ -92,10 +96,9 @@ class JobRunner:
     def close(self) -> None:
         """Ends running builds; their jobs are interrupted, queued ones stay queued."""
         self._closing = True
-        with self._lock:
-            running = list(self._running)
-        for job_id in running:
-            self._stop(job_id, "interrupted", grace_s=0.0)
+        for job in self.store.all():
+            if job.state == "running":
+                self._stop(job.job, "interrupted", grace_s=0.0)
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
@@ -111,8 +114,17 @@ class JobRunner:
                 raise ConflictError(
                     f"Build job {active.job} for collection {collection!r} is {active.state}. Cancel it, or wait."
                 )
-            job = self.store.new(collection=collection, mode=mode, alias=alias, request=request)
-            job.passes, job.warnings = passes, warnings
+            job = self.store.new(
+                Job(
+                    job=uuid.uuid4().hex,
+                    collection=collection,
+                    mode=mode,
+                    alias=alias,
+                    request=request,
+                    passes=passes,
+                    warnings=warnings,
+                )
+            )
         self._queue.put(job.job)
         return job
 
@@ -134,19 +146,26 @@ class JobRunner:
         if job is not None:
             self.cancel(job.job)
 
-    def restart(self, job_id: str) -> Job:
+    def restart(self, job_id: str, *, passes: int, warnings: list[str]) -> Job:
         """Queue a job again that failed, was cancelled or interrupted. Raises NotFoundError, ConflictError."""
         job = self.store.get(job_id)
         with self._lock:
-            if job.state not in RESTARTABLE:
-                raise ConflictError(f"Build job {job_id} is {job.state}; only {', '.join(RESTARTABLE)} ones restart.")
+            self.require_restartable(job_id)
             active = self.store.active_for(job.collection)
             if active is not None:
                 raise ConflictError(f"Build job {active.job} for collection {job.collection!r} is {active.state}.")
             job.state, job.phase, job.done, job.total, job.rate, job.eta_s = "queued", None, 0, 0, 0.0, None
+            job.passes, job.warnings = passes, warnings
             job.error = job.report = job.started_at = job.ended_at = None
             self.store.save(job)
         self._queue.put(job_id)
+        return job
+
+    def require_restartable(self, job_id: str) -> Job:
+        """The job. Raises NotFoundError, ConflictError."""
+        job = self.store.get(job_id)
+        if job.state not in RESTARTABLE:
+            raise ConflictError(f"Build job {job_id} is {job.state}; only {', '.join(RESTARTABLE)} ones restart.")
         return job
 
     # --- one job, in a thread of the runner -----------------------------------
@@ -168,6 +187,7 @@ class JobRunner:
             if job is None or job.state != "queued":
                 return
             job.state, job.started_at = "running", time.time()
+            self._stops.pop(job_id, None)
             self.store.save(job)
         folder = self._root / job_id
         error: JobError | None = None
@@ -175,27 +195,25 @@ class JobRunner:
             folder.mkdir()
             state, error = self._build(job, folder)
         except Exception as failure:
-            problem = status_of(failure)
-            if problem is None:
-                log.exception("job %s", job_id)
-            state, error = "failed", JobError(code=problem.code if problem else "internal", message=str(failure))
+            state, error = self._stops.get(job_id, "failed"), None
+            if state == "failed":
+                error = _error_of(failure, job_id)
         # The state changes last: who reads `cancelled` finds nothing left on the disk.
         remove_folder_if_there(folder)
         self._end(job, state, error)
+        self._stops.pop(job_id, None)
 
     def _build(self, job: Job, folder: Path) -> tuple[str, JobError | None]:
         spec = self._make_spec(job, folder / INDEX_FOLDER)
-        outcome, stop = self._hear(job, self._start_process(job.job, spec))
-        if stop is not None:
-            return stop, None
-        if isinstance(outcome, Done):
+        outcome = self._hear(job, self._start_process(job.job, spec))
+        if job.job not in self._stops and isinstance(outcome, Done):
             self._publish(job, outcome, folder / INDEX_FOLDER)
             job.report, job.peak_memory_bytes = outcome.report, outcome.peak_memory_bytes
             job.warnings = [*job.warnings, *map(str, outcome.report.get("warnings", ()))]
             return "done", None
-        if isinstance(outcome, Failed):
+        if job.job not in self._stops and isinstance(outcome, Failed):
             return "failed", JobError(code=outcome.code, message=outcome.message)
-        return "cancelled", None
+        return self._stops.get(job.job, "cancelled"), None
 
     def _start_process(self, job_id: str, spec: BuildSpec) -> _Running:
         process = subprocess.Popen(
@@ -206,17 +224,18 @@ class JobRunner:
             start_new_session=True,  # so that helpers of the build can be ended with it, and Ctrl-C reaches only us
         )
         running = _Running(process)
-        with self._lock:
-            self._running[job_id] = running
         assert process.stdin is not None
         process.stdin.write(msgspec.json.encode(spec) + b"\n")
         process.stdin.flush()
-        if self._closing:
-            self._stop(job_id, "interrupted", grace_s=0.0)
+        with self._lock:
+            self._running[job_id] = running
+            stopped = job_id in self._stops
+        if stopped:
+            _kill(process)
         return running
 
-    def _hear(self, job: Job, running: _Running) -> tuple[Message, str | None]:
-        """Read messages until the process ends: its last one, and why it was stopped from here, if it was."""
+    def _hear(self, job: Job, running: _Running) -> Message:
+        """Read messages until the process ends; the last one."""
         process = running.process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -240,7 +259,7 @@ class JobRunner:
         if outcome is None:
             words = " ".join(running.last_words)[-1000:]
             outcome = Failed(code="crashed", message=f"The build's process ended with {_ending(code)}. {words}")
-        return outcome, running.stop
+        return outcome
 
     def _publish(self, job: Job, done: Done, built: Path) -> None:
         engine = self._engine
@@ -266,8 +285,12 @@ class JobRunner:
         try:
             index = engine.open(folder)
         except (VectorIndexError, OSError):
-            remove_folder(folder)
+            remove_generation(folder)
             raise
+        if job.job in self._stops:
+            index.close()
+            remove_generation(folder)
+            raise BuildCancelledError("cancelled while the index was being opened")
         engine.publish(record, index, alias=job.alias, may_replace=job.mode == "replace")
 
     def _end(self, job: Job, state: str, error: JobError | None = None) -> None:
@@ -280,23 +303,28 @@ class JobRunner:
 
     def _stop(self, job_id: str, why: str, *, grace_s: float) -> None:
         with self._lock:
+            first = self._stops.setdefault(job_id, why) == why
             running = self._running.get(job_id)
-            if running is None:
-                return
-            first = running.stop is None
-            running.stop = running.stop or why
-        if grace_s > 0 and first:
-            assert running.process.stdin is not None
-            try:
-                running.process.stdin.write(b"cancel\n")
-                running.process.stdin.flush()
-            except OSError:
-                return  # it has just ended
-            timer = threading.Timer(grace_s, _kill, (running.process,))
-            timer.daemon = True
-            timer.start()
-        elif grace_s == 0:
+        if running is None:
+            return
+        if grace_s == 0.0 or not first:
             _kill(running.process)
+            return
+        assert running.process.stdin is not None
+        with contextlib.suppress(OSError):  # it has just ended
+            running.process.stdin.write(b"cancel\n")
+            running.process.stdin.flush()
+        timer = threading.Timer(grace_s, _kill, (running.process,))
+        timer.daemon = True
+        timer.start()
+
+
+def _error_of(failure: Exception, job_id: str) -> JobError:
+    problem = status_of(failure)
+    if problem is None:
+        log.error("job %s", job_id, exc_info=failure)
+        return JobError(code="internal", message=f"{type(failure).__name__}: {failure}")
+    return JobError(code=problem.code, message=problem.sentence)
 
 
 def _take(job: Job, message: Progress) -> None:

@@ -6,7 +6,6 @@ Invariant: a job that was running when the server died is `interrupted` after th
 from __future__ import annotations
 
 import time
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +75,8 @@ class JobStore:
                 )
                 self.save(job)
 
-    def new(self, *, collection: str, mode: str, alias: str | None, request: msgspec.Raw) -> Job:
-        """A queued job, on the disk."""
-        job = Job(job=uuid.uuid4().hex, collection=collection, mode=mode, alias=alias, request=request)
+    def new(self, job: Job) -> Job:
+        """Keep a new job; it is on the disk afterwards."""
         self._jobs[job.job] = job
         try:
             self.save(job)

@@ -73,9 +73,10 @@ async def cancel(request: Request, job: str) -> Response:
 async def restart(request: Request, job: str) -> Response:
     """Queue a job again that did not come to its end."""
     own = parts(request)
-    body = msgspec.json.decode(own.runner.store.get(job).request, type=BuildBody)
-    await asyncio.to_thread(_check, own, body)
-    return plain(_shown(await asyncio.to_thread(own.runner.restart, job)), status=202)
+    body = msgspec.json.decode(own.runner.require_restartable(job).request, type=BuildBody)
+    foresight = await asyncio.to_thread(_check, own, body)
+    restarted = await asyncio.to_thread(own.runner.restart, job, passes=foresight.passes, warnings=foresight.warnings)
+    return plain(_shown(restarted), status=202)
 
 
 @router.delete("/{job}")

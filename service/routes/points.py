@@ -151,7 +151,8 @@ async def recall(request: Request, collection: str) -> Response:
         index = lease.index
         if index is None:
             raise OutOfRangeError(f"Collection {collection!r} is empty; there is no recall to measure.")
-        estimate = index.recall(min(sample, index.n), k=min(limit, index.n), options=options)
+        queries = hits.sample_rows(index, sample)
+        estimate = index.recall(queries, k=min(limit, index.n), options=options)
         return {
             "recall": float(estimate.mean),
             "low": float(estimate.low),

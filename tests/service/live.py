@@ -19,22 +19,19 @@ import httpx2
 class LiveServer:
     """url, process; client: keeps its connection alive."""
 
-    def __init__(self, data_dir: Path, *flags: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *flags: str,
+        environment: dict[str, str] | None = None,
+        before: str = "",
+    ) -> None:
+        """before: Python that the process runs first."""
         self.data_dir = data_dir
+        program = f"import sys\n{before}\nfrom service.cli import main; sys.exit(main())"
         clean = {name: value for name, value in os.environ.items() if not name.startswith("FULLVIEW_")}
         self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "service.cli",
-                "serve",
-                "--json",
-                "--port",
-                "0",
-                "--data-dir",
-                str(data_dir),
-                *flags,
-            ],
+            [sys.executable, "-c", program, "serve", "--json", "--port", "0", "--data-dir", str(data_dir), *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -84,12 +81,11 @@ class LiveServer:
 
 @contextmanager
 def live_server(
-    data_dir: Path, *flags: str, environment: dict[str, str] | None = None, ready: bool = True
+    data_dir: Path, *flags: str, environment: dict[str, str] | None = None, before: str = ""
 ) -> Iterator[LiveServer]:
-    server = LiveServer(data_dir, *flags, environment=environment)
+    server = LiveServer(data_dir, *flags, environment=environment, before=before)
     try:
-        if ready:
-            server.wait_ready()
+        server.wait_ready()
         yield server
     finally:
         if server.process.poll() is None:
