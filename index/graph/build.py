@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index.kernels import insert
+from index.kernels.reach import connect_rows
 
 LATE_SHARE = 0.005
 """Under dot a long row that comes late is often not linked to (see _insertion_order). That many rows may come late; for
@@ -67,6 +68,7 @@ def build_graph(
     entries = order[: min(64, len(order))].copy()
     if len(order) > 1:
         _insert(rows, links, order, 1, entries, options, threads, on_progress)
+    connect_rows(links, entries, order)
     return links, entries
 
 
@@ -100,6 +102,7 @@ def insert_rows(
     there = int(np.count_nonzero(links[:, 0] >= 0)) or 1
     order = np.concatenate([np.empty(there, np.int32), new.astype(np.int32)])
     _insert(rows, links, order, there, entries, options, threads, on_progress)
+    connect_rows(links, entries, np.flatnonzero(links[:, 0] >= 0).astype(np.int32))
 
 
 def _insert(

@@ -371,6 +371,30 @@ def add_reverse(
         links[t, : len(near)] = near
 
 
+def connect_rows(links: Any, entries: Any, members: Any) -> Any:
+    """Make every row of `members` reachable: each lost row is linked from a row that its own links lead to, if any."""
+    added = 0
+    while True:
+        parents = {int(e): -1 for e in entries}
+        queue = list(parents)
+        for at in queue:
+            for i in links[at].tolist():
+                if i >= 0 and i not in parents:
+                    parents[i] = at
+                    queue.append(i)
+        lost = [row for row in members.tolist() if row not in parents]
+        if not lost:
+            return added
+        near = [(row, at) for row in lost for at in links[row].tolist() if at in parents]
+        for row, at in [*near, *((lost[0], at) for at in queue)]:
+            spare = [e for e, i in enumerate(links[at].tolist()) if i < 0 or parents[i] != at]
+            free = [e for e in spare if links[at, e] < 0]
+            if spare:
+                links[at, free[0] if free else spare[-1]] = row
+                added += 1
+                break
+
+
 def count_links(links: Any, batch: Any, degrees: Any) -> None:
     """degrees[b] = links of row batch[b]."""
     degrees[:] = (links[batch] >= 0).sum(axis=1)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from index.kernels import bisect, insert, permute, reference
+from index.kernels import bisect, insert, permute, reach, reference
 
 
 def rows_of(n: int, width: int = 16, *, seed: int = 0, extra: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -191,3 +191,55 @@ class TestCountLinksReference(CountLinksContract):
 
 class TestCountLinksNumba(CountLinksContract):
     count = staticmethod(insert.count_links)
+
+
+class ConnectRowsContract:
+    connect: ClassVar[Callable[..., int]]
+
+    def reached(self, links, entries):
+        seen = set(entries.tolist())
+        waiting = list(seen)
+        while waiting:
+            new = {i for i in links[waiting.pop()].tolist() if i >= 0} - seen
+            seen |= new
+            waiting += new
+        return seen
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_every_member_can_be_reached_and_none_is_lost(self, seed):
+        generator = np.random.default_rng(seed)
+        n, degree = 300, 4
+        # Links within blocks of ten only, many of them doubled: many pieces that no link leaves.
+        links = (np.arange(n)[:, None] // 10 * 10 + generator.integers(0, 10, (n, degree))).astype(np.int32)
+        for row, cut in enumerate(generator.integers(0, degree + 1, n)):
+            links[row, cut:] = -1
+        members = np.flatnonzero(np.arange(n) // 10 % 3 != 2).astype(np.int32)
+        entries = np.array([0, 11], np.int32)
+        before = self.reached(links, entries)
+        whole = links.copy()
+        added = self.connect(links, entries, members)
+        assert before | set(members.tolist()) == self.reached(links, entries)
+        assert 0 < added == len(set(members.tolist()) - before) or added < len(members)
+        changed = (links != whole).any(axis=1)
+        assert changed.sum() <= added
+        for mine in links.tolist():
+            assert all(i == -1 for i in mine[mine.index(-1) :]) if -1 in mine else True
+
+    def test_a_connected_graph_stays_as_it_is(self):
+        links = np.stack([(np.arange(50) + 1) % 50, np.full(50, -1)], axis=1).astype(np.int32)
+        before = links.copy()
+        assert self.connect(links, np.array([7], np.int32), np.arange(50, dtype=np.int32)) == 0
+        np.testing.assert_array_equal(links, before)
+
+    def test_a_lost_row_hangs_from_the_nearest_row_that_it_links_to(self):
+        links = np.array([[1, 2], [0, 2], [0, 1], [2, 1]], np.int32)
+        assert self.connect(links, np.array([0], np.int32), np.arange(4, dtype=np.int32)) == 1
+        assert links[2].tolist() == [0, 3]
+
+
+class TestConnectRowsReference(ConnectRowsContract):
+    connect = staticmethod(reference.connect_rows)
+
+
+class TestConnectRowsNumba(ConnectRowsContract):
+    connect = staticmethod(reach.connect_rows)
