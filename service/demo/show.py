@@ -1,0 +1,138 @@
+"""What people see of the demo: steps, answers, figures, how to go on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from service.build_progress import BuildProgressBar
+from service.demo.measure import Figures
+
+GO_ON = """\
+Your own vectors (npy, npz, fvecs, bvecs, fbin, HDF5, Parquet, Arrow; a file or a folder of them), three commands:
+  {fullview} build VECTORS.npy MY.index --metric cosine
+  {fullview} inspect MY.index
+  {fullview} query MY.index QUERIES.npy
+Over HTTP:    {fullview} serve --import-root FOLDER_OF_VECTORS
+From Python:  from index import build, open_index
+Read next:    README.md (one program in full), then docs/one-query.md (how a query is answered)"""
+
+
+class Show:
+    """The demo's console."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def say(self, text: str = "") -> None:
+        """A line, or several."""
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    def heading(self, text: str) -> None:
+        """A line that opens a part."""
+        self.console.print(f"\n{text}", markup=False, style="bold", soft_wrap=True)
+
+    @contextmanager
+    def build(self) -> Iterator[PhaseLines]:
+        """Progress of a build: bars on a terminal, else a line a phase."""
+        with BuildProgressBar(self.console) as bars:
+            yield PhaseLines(self, bars)
+
+    def answers(self, question: str, points: list[dict[str, Any]]) -> None:
+        """One question and what was found."""
+        self.say(f"\n  {question}")
+        table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 1))
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        for point in points:
+            table.add_row(f"    {point['score']:.3f}", point["text"])
+        self.console.print(table)
+
+    def figures(self, figures: Figures) -> None:
+        """What was measured, one line each."""
+        raw, total = figures.raw_float32_bytes, figures.resident_bytes_total
+        vectors = f"{figures.rows:,} vectors of {figures.dim} dimensions"
+        parts = ", ".join(f"{name} {_mb(size)}" for name, size in figures.resident_bytes.items() if size)
+        overhead = (figures.http_latency_us_p50 - figures.library_latency_us_p50) / 1e3
+        table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 1))
+        table.add_column(no_wrap=True)
+        table.add_column()
+        for name, text in (
+            (
+                f"  recall@{figures.k}",
+                f"{figures.recall:.4f} ({figures.recall_low:.4f} to {figures.recall_high:.4f}), promised "
+                f"{figures.promised_recall:g}: {figures.queries} queries against exact search of everything",
+            ),
+            (
+                "  memory",
+                f"{_mb(total)}, {total / raw:.0%} of the {_mb(raw)} of {vectors} as float32: {parts}",
+            ),
+            (
+                "  disk reads",
+                f"{figures.pages_per_query:.1f} pages a query ({figures.bytes_per_query / 1e3:.0f} kB), read by "
+                f"{figures.io_mode}{' (' + figures.io_reason + ')' if figures.io_reason else ''}",
+            ),
+            (
+                "  scored",
+                f"{figures.rows_scored_per_query:,.0f} codes a query, {figures.rows_scored_per_query / figures.rows:.1%} "
+                "of the rows",
+            ),
+            (
+                "  latency",
+                f"half of the queries within {figures.http_latency_us_p50 / 1e3:.2f} ms over HTTP (JSON), "
+                f"{figures.library_latency_us_p50 / 1e3:.2f} ms in the library: HTTP adds {overhead:.2f} ms",
+            ),
+            (
+                "  build",
+                f"{figures.build_seconds:.1f} s, peak memory {_mb(figures.build_peak_bytes)}; the first build in an "
+                "environment also compiles the kernels",
+            ),
+        ):
+            table.add_row(name, text)
+        self.console.print(table)
+
+    def go_on(self) -> None:
+        """How to use it on one's own data."""
+        self.heading("How to go on")
+        self.say(GO_ON.format(fullview=_program()))
+
+
+class PhaseLines:
+    """One build's progress. show() takes a job as the server tells it."""
+
+    def __init__(self, show: Show, bars: BuildProgressBar) -> None:
+        self._show, self._bars = show, bars
+        self._phase: str | None = None
+        self._begun = time.monotonic()
+
+    def show(self, job: dict[str, Any]) -> None:
+        """A job with phase, done and total."""
+        if job["phase"] is None:
+            return
+        if self._show.console.is_terminal:
+            self._bars.show(SimpleNamespace(phase=job["phase"], done=job["done"], total=job["total"]))
+        elif job["phase"] != self._phase:
+            self._show.say(f"  {time.monotonic() - self._begun:5.1f} s  {job['phase']}")
+        self._phase = job["phase"]
+
+
+def _program() -> str:
+    """How this program is called from where the user is."""
+    if shutil.which("fullview") is not None:
+        return "fullview"
+    path = Path(sys.executable).with_name("fullview")
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _mb(size: float) -> str:
+    return f"{size / 1e6:.1f} MB"
