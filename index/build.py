@@ -25,14 +25,13 @@ from index import manifest
 from index.budget import Design, budget_bytes, choose_design
 from index.codes import Coder
 from index.errors import IndexExistsError, OptionsError, SourceError
-from index.folder import open_generation
 from index.fullview import PAGE_BYTES, PageLayout, VectorFile
 from index.graph import GraphOptions, GraphRows, build_graph, insert_rows, nearby_order
 from index.ids import write_ids
 from index.kernels.permute import permute_rows
 from index.metric import KERNEL_METRIC, as_queries, metric_of
 from index.operating_points import choose_point
-from index.options import BuildOptions, Metric, OpenOptions, PreviewKind
+from index.options import BuildOptions, Metric, PreviewKind
 from index.passes import EncodedNodes, PayloadSpool, Scan, encode_nodes, scan_source, write_rows
 from index.payload import PayloadWriter
 from index.preview import Groups, Preview
@@ -42,9 +41,9 @@ from index.preview.ivf import IvfPreview, code_bits
 from index.preview.ivf_build import IvfParts, ListOptions, build_ivf, order_by_lists
 from index.report import BuildReport, Cancel, OnProgress, Steps
 from index.rerank import Places
-from index.search import OpenIndex
 from index.sources import VectorSource, open_source
 from index.tune import BEAMS, TuneQueries, Tuner, points_of_few, true_rows, useful
+from index.verify import FRESH_ROWS, verify_fresh, verify_here
 
 FEW_NODES = 300
 """Up to this many distinct rows everything is read, so that answers are exact: nothing to tune."""
@@ -435,7 +434,12 @@ class _Building:
                 f"(interval {point.low:.4f} to {point.high:.4f}). A larger memory_budget buys more bits and links."
             )
         described = self._manifest_fields(preview)
-        self._verify(manifest.Manifest(**described, format_version=manifest.FORMAT_VERSION, files={}, created_at=""))
+        if self.layout.n >= FRESH_ROWS:
+            verified = verify_fresh(self.folder, described, check=self.steps.check)
+        else:
+            verified = verify_here(self.folder, described)
+        report.resident_bytes, report.grown_bytes = verified.resident, verified.grown_bytes
+        self.steps.advance(2, 2)
         report.phases = self.steps.seconds
         report.peak_bytes = self.steps.finish()
         report.seconds = round(time.monotonic() - begun, 3)
@@ -467,17 +471,6 @@ class _Building:
             },
             "extras": {"budget_bytes": report.budget_bytes, "choices": report.choices, "warnings": report.warnings},
         }
-
-    def _verify(self, described: manifest.Manifest) -> None:
-        """Open what was written and search it with stored rows."""
-        with OpenIndex(open_generation(self.folder, OpenOptions(), described=described)) as index:
-            rows = np.linspace(0, index.n - 1, min(64, index.n)).astype(np.int64)
-            wide = index.vectors(rows).astype(np.float32)
-            usable = wide.any(axis=1) if self.options.metric == "cosine" else np.ones(len(wide), np.bool_)
-            if usable.any():
-                index.search(wide[usable], k=min(10, index.n))
-            self.report.resident_bytes = index.generation.resident_bytes()
-        self.steps.advance(2, 2)
 
 
 def _require_place(target: Path, *, replace: bool) -> None:
