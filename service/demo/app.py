@@ -118,6 +118,8 @@ def _build(server: Server, show: Show) -> dict[str, Any]:
         "source": {"path": POINTS, "vector": "vector", "id": "id", "payload": ["text", "pos"]},
         "queries": {"path": SAMPLE_QUERIES},
         "metric": "cosine",
+        # So few rows would be given 8 bits: a fraction as budget never means less than 16 MB.
+        "bits": 4,
     }
     job = server.ask("POST", "/v1/admin/builds", body)
     with show.build() as progress:

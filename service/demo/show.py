@@ -49,56 +49,20 @@ class Show:
             yield PhaseLines(self, bars)
 
     def answers(self, question: str, points: list[dict[str, Any]]) -> None:
-        """One question and what was found."""
+        """One question and what was found, a line each."""
         self.say(f"\n  {question}")
-        table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 1))
-        table.add_column(justify="right", no_wrap=True)
-        table.add_column(no_wrap=True, overflow="ellipsis")
+        room = self.console.width - len("    0.000  ")
         for point in points:
-            table.add_row(f"    {point['score']:.3f}", point["text"])
-        self.console.print(table)
+            text = point["text"] if len(point["text"]) <= room else point["text"][: room - 3] + "..."
+            self.say(f"    {point['score']:.3f}  {text}")
 
     def figures(self, figures: Figures) -> None:
-        """What was measured, one line each."""
-        raw, total = figures.raw_float32_bytes, figures.resident_bytes_total
-        vectors = f"{figures.rows:,} vectors of {figures.dim} dimensions"
-        parts = ", ".join(f"{name} {_mb(size)}" for name, size in figures.resident_bytes.items() if size)
-        overhead = (figures.http_latency_us_p50 - figures.library_latency_us_p50) / 1e3
+        """What was measured, a row each."""
         table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 1))
         table.add_column(no_wrap=True)
         table.add_column()
-        for name, text in (
-            (
-                f"  recall@{figures.k}",
-                f"{figures.recall:.4f} ({figures.recall_low:.4f} to {figures.recall_high:.4f}), promised "
-                f"{figures.promised_recall:g}: {figures.queries} queries against exact search of everything",
-            ),
-            (
-                "  memory",
-                f"{_mb(total)}, {total / raw:.0%} of the {_mb(raw)} of {vectors} as float32: {parts}",
-            ),
-            (
-                "  disk reads",
-                f"{figures.pages_per_query:.1f} pages a query ({figures.bytes_per_query / 1e3:.0f} kB), read by "
-                f"{figures.io_mode}{' (' + figures.io_reason + ')' if figures.io_reason else ''}",
-            ),
-            (
-                "  scored",
-                f"{figures.rows_scored_per_query:,.0f} codes a query, {figures.rows_scored_per_query / figures.rows:.1%} "
-                "of the rows",
-            ),
-            (
-                "  latency",
-                f"half of the queries within {figures.http_latency_us_p50 / 1e3:.2f} ms over HTTP (JSON), "
-                f"{figures.library_latency_us_p50 / 1e3:.2f} ms in the library: HTTP adds {overhead:.2f} ms",
-            ),
-            (
-                "  build",
-                f"{figures.build_seconds:.1f} s, peak memory {_mb(figures.build_peak_bytes)}; the first build in an "
-                "environment also compiles the kernels",
-            ),
-        ):
-            table.add_row(name, text)
+        for name, text in _sentences(figures).items():
+            table.add_row(f"  {name}", text)
         self.console.print(table)
 
     def go_on(self) -> None:
@@ -124,6 +88,34 @@ class PhaseLines:
         elif job["phase"] != self._phase:
             self._show.say(f"  {time.monotonic() - self._begun:5.1f} s  {job['phase']}")
         self._phase = job["phase"]
+
+
+def _sentences(figures: Figures) -> dict[str, str]:
+    """What each figure is and how it was measured."""
+    raw, total = figures.raw_float32_bytes, figures.resident_bytes_total
+    overhead = (figures.http_latency_us_p50 - figures.library_latency_us_p50) / 1e3
+    reason = f" ({figures.io_reason})" if figures.io_reason else ""
+    return {
+        f"recall@{figures.k}": f"{figures.recall:.4f} (95 % interval {figures.recall_low:.4f} to "
+        f"{figures.recall_high:.4f}) against exact search of everything; promised {figures.promised_recall:g}",
+        "memory": f"{_mb(total)}, {total / raw:.0%} of what {figures.rows:,} vectors of {figures.dim} dimensions take as "
+        f"float32 ({_mb(raw)}): {_parts(figures.resident_bytes)}",
+        "disk reads": f"{figures.pages_per_query:.1f} pages a query, {figures.bytes_per_query / 1e3:.1f} kB, read by "
+        f"{figures.io_mode}{reason}",
+        "scored": f"{figures.rows_scored_per_query:,.0f} codes a query, "
+        f"{figures.rows_scored_per_query / figures.rows:.1%} of the rows",
+        "latency": f"half of the queries within {figures.http_latency_us_p50 / 1e3:.2f} ms over HTTP with a JSON body, "
+        f"within {figures.library_latency_us_p50 / 1e3:.2f} ms in the library; HTTP adds {overhead:.2f} ms",
+        "build": f"{figures.build_seconds:.1f} s, peak memory {_mb(figures.build_peak_bytes)}; the first one in an "
+        "environment also compiles the kernels",
+    }
+
+
+def _parts(resident: dict[str, int]) -> str:
+    """Parts of at least 0.1 MB by name, the rest together."""
+    large = {name: size for name, size in resident.items() if size >= 100_000}
+    rest = sum(resident.values()) - sum(large.values())
+    return ", ".join([f"{name} {_mb(size)}" for name, size in large.items()] + [f"the rest {_mb(rest)}"])
 
 
 def _program() -> str:
