@@ -226,6 +226,26 @@ def scan_lists_pq(
         scored[q] = seen
 
 
+@njit(cache=True, nogil=True, fastmath={"contract"})
+def encode_pq(residuals: Any, codebooks: Any, codes: Any) -> None:
+    """codes[i, s] = the centroid of sub-quantiser s nearest to part s of row i, of equals the lower one.
+
+    residuals: float32 (m, width); codebooks: float32 (parts, width / parts, 256); codes: uint8 (m, parts), overwritten.
+    """
+    each = codebooks.shape[1]
+    near = np.empty(256, np.float32)
+    for i in range(residuals.shape[0]):
+        for s in range(codebooks.shape[0]):
+            for c in range(256):
+                near[c] = np.float32(0.0)
+            for t in range(each):
+                component = residuals[i, s * each + t]
+                for c in range(256):
+                    difference = component - codebooks[s, t, c]
+                    near[c] += difference * difference
+            codes[i, s] = np.argmin(near)
+
+
 @njit(cache=True, nogil=True)
 def list_means(codes: Any, scales: Any, offsets: Any, left_out: Any, first: Any, last: Any, means: Any) -> None:
     """means[l] = mean of the rows of list l, for lists first to last, without rows that are left out (unless all are).

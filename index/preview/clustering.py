@@ -2,7 +2,7 @@
 
 require_faiss   the module, or MissingExtraError naming the extra
 cluster_rows    int8 rows -> the list of each row
-train_pq        residuals -> a product quantiser
+train_pq        residuals -> the codebooks of a product quantiser
 
 A group of rows that should become k lists is split by k-means into about sqrt(k) groups, these again, and groups of up to
 LEAF lists by one k-means of their own; each k-means sees a bounded sample. Then every row goes to the nearest of all
@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -68,9 +67,7 @@ def cluster_rows(
         return np.zeros(n, np.int32), 1
     faiss = require_faiss("clustering rows into lists")
     clustering = _Clustering(faiss, rows, lists, seed, check or (lambda done, total: None))
-    with ThreadPoolExecutor(
-        clustering.threads_of(threads), initializer=faiss.omp_set_num_threads, initargs=(1,)
-    ) as pool:
+    with _pool(faiss, threads) as pool:
         centroids = clustering.centroids(pool)
         labels = clustering.nearest(centroids, np.arange(n, dtype=np.int32), pool, done_before=n // 2)
     used, labels = np.unique(labels, return_inverse=True)
@@ -94,10 +91,6 @@ class _Clustering:
         self._gpus = int(faiss.get_num_gpus())
         self._extended = bool(rows.scalars[:, 2].any())
         self._dim = rows.codes.shape[1] + self._extended
-
-    def threads_of(self, threads: int) -> int:
-        """Threads that call faiss: one where a GPU does the work."""
-        return 1 if self._gpus else threads
 
     def centroids(self, pool: ThreadPoolExecutor) -> NDArray[np.float32]:
         """Centroids of all lists, float32 (lists, dim), group after group."""
@@ -151,17 +144,7 @@ class _Clustering:
             return np.asarray(sample.mean(axis=0, dtype=np.float64, keepdims=True), np.float32)
         centroids = None
         for _ in range(ROUNDS):
-            kmeans = self._faiss.Kmeans(
-                self._dim,
-                k,
-                niter=ITERATIONS,
-                seed=self._seed & 0x7FFFFFFF,
-                min_points_per_centroid=1,
-                max_points_per_centroid=1 << 30,
-                gpu=self._gpus > 0,
-            )
-            kmeans.train(sample, init_centroids=centroids)
-            centroids = np.array(kmeans.centroids, np.float32).reshape(k, self._dim)
+            centroids = _kmeans(self._faiss, sample, k, self._seed, centroids)
             self._advance(0)
         assert centroids is not None, "there is at least one round"
         return centroids
@@ -207,31 +190,47 @@ class _Clustering:
         return grouped
 
 
-def train_pq(residuals: NDArray[np.float32], *, parts: int, seed: int) -> Any:
-    """A faiss.ProductQuantizer of `parts` sub-quantisers of 8 bits, trained on float32 (m, width)."""
+def train_pq(residuals: NDArray[np.float32], *, parts: int, seed: int, threads: int) -> NDArray[np.float32]:
+    """Codebooks of a product quantiser of `parts` sub-quantisers of 8 bits, a k-means each, from float32 (m, width).
+
+    float32 (parts, width / parts, 256): the order in which kernels/lists.py makes tables of them.
+    """
     faiss = require_faiss('bits="pq"')
-    quantiser = faiss.ProductQuantizer(residuals.shape[1], parts, 8)
-    quantiser.cp.niter = ROUNDS * ITERATIONS
-    quantiser.cp.seed = seed & 0x7FFFFFFF
-    quantiser.cp.min_points_per_centroid = 1
-    with one_thread(faiss):
-        quantiser.train(np.resize(residuals, (max(256, len(residuals)), residuals.shape[1])))
-    return quantiser
+    width = residuals.shape[1]
+    sample = np.resize(residuals, (max(256, len(residuals)), width)).reshape(-1, parts, width // parts)
+
+    def train(part: int) -> NDArray[np.float32]:
+        # faiss is eight times faster from eight components on, and zeros change no distance.
+        own = np.zeros((len(sample), max(8, sample.shape[2])), np.float32)
+        own[:, : sample.shape[2]] = sample[:, part]
+        centroids = None
+        for _ in range(ROUNDS):
+            centroids = _kmeans(faiss, own, 256, seed + part, centroids)
+        assert centroids is not None, "there is at least one round"
+        return centroids[:, : sample.shape[2]].T
+
+    with _pool(faiss, threads) as pool:
+        return np.ascontiguousarray(np.stack(list(pool.map(train, range(parts)))))
 
 
-def codebooks_of(quantiser: Any) -> NDArray[np.float32]:
-    """Centroids of each sub-quantiser, float32 (parts, components of a part, 256): the order that tables are made in."""
-    faiss = require_faiss('bits="pq"')
-    flat = faiss.vector_to_array(quantiser.centroids).reshape(quantiser.M, quantiser.ksub, quantiser.dsub)
-    return np.ascontiguousarray(flat.transpose(0, 2, 1), np.float32)
+def _pool(faiss: Any, threads: int) -> ThreadPoolExecutor:
+    """Threads whose calls of faiss start no others; one where a GPU does the work."""
+    each: Callable[..., object] = faiss.omp_set_num_threads
+    return ThreadPoolExecutor(1 if faiss.get_num_gpus() else threads, initializer=each, initargs=(1,))
 
 
-@contextmanager
-def one_thread(faiss: Any) -> Iterator[None]:
-    """Calls of faiss from this thread start no others."""
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(before)
+def _kmeans(
+    faiss: Any, sample: NDArray[np.float32], k: int, seed: int, start: NDArray[np.float32] | None
+) -> NDArray[np.float32]:
+    """Centroids float32 (k, dim) of a few iterations from `start`, or from rows drawn by the seed."""
+    kmeans = faiss.Kmeans(
+        sample.shape[1],
+        k,
+        niter=ITERATIONS,
+        seed=seed & 0x7FFFFFFF,
+        min_points_per_centroid=1,
+        max_points_per_centroid=1 << 30,
+        gpu=faiss.get_num_gpus() > 0,
+    )
+    kmeans.train(sample, init_centroids=start)
+    return np.array(kmeans.centroids, np.float32).reshape(k, sample.shape[1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from index.graph import GraphRows, nearby_order
 from index.kernels import lists as kernels
 from index.kernels.bisect import bisect
 from index.options import Metric
-from index.preview.clustering import Check, cluster_rows, codebooks_of, float_rows, one_thread, require_faiss, train_pq
+from index.preview.clustering import Check, cluster_rows, float_rows, train_pq
 from index.preview.ivf import IvfPreview
 from index.preview.route import Route
 
@@ -107,13 +107,14 @@ def build_ivf(
     route = Route.build(means, dot=dot, seed=seed, check=stop)
     labels = np.repeat(np.arange(len(route), dtype=np.int32), np.diff(offsets))
     residuals = _Residuals(rows, route, labels)
-    quantiser = None
-    codes = given.codes
+    codes, books = given.codes, None
     if given.bits == "pq":
         sample = np.linspace(0, len(rows) - 1, min(PQ_SAMPLE, len(rows))).astype(np.int64)
-        quantiser = train_pq(np.concatenate([residuals.of(int(i), 1) for i in sample]), parts=given.parts, seed=seed)
+        books = train_pq(
+            np.concatenate([residuals.of(int(i), 1) for i in sample]), parts=given.parts, seed=seed, threads=threads
+        )
         codes = np.empty((len(rows), given.parts), np.uint8)
-    encoder = _Encoder(coder, quantiser)
+    encoder = _Encoder(coder, books)
 
     def encode(first: int) -> int:
         block = residuals.of(first, min(BLOCK_ROWS, len(rows) - first))
@@ -125,7 +126,6 @@ def build_ivf(
         for done in pool.map(encode, range(0, len(rows), BLOCK_ROWS)):
             if check is not None:
                 check(done, len(rows))
-    books = codebooks_of(quantiser) if quantiser is not None else None
     preview = IvfPreview(codes, given.scalars, given.bits, offsets, route, books)
     return preview, _error_scale(preview, residuals, encoder)
 
@@ -173,8 +173,8 @@ class _Residuals:
 class _Encoder:
     """Residuals -> codes and scalars, and codes -> the residuals that they stand for."""
 
-    def __init__(self, coder: Coder, quantiser: Any | None) -> None:
-        self._coder, self._quantiser = coder, quantiser
+    def __init__(self, coder: Coder, books: NDArray[np.float32] | None) -> None:
+        self._coder, self._books = coder, books
         self.is_dot = coder.metric is Metric.DOT
 
     def encode(
@@ -186,13 +186,13 @@ class _Encoder:
         |q - c|^2 + s - 2 <q - c, v>, where s is |r|^2 (bits) or |v|^2 + |r - v|^2 (a product quantiser). The part without q
         is the row's own: s + 2 <c, v>. So the error grows with |q - c|, not with |q|.
         """
-        if self._quantiser is None:
+        if self._books is None:
             codes, scalars = self._coder.encode_block(residuals)
             own = scalars[:, 0]
             stands_for = self.decode(codes, scalars)
         else:
-            with one_thread(require_faiss('bits="pq"')):
-                codes = self._quantiser.compute_codes(residuals)
+            codes = np.empty((len(residuals), len(self._books)), np.uint8)
+            kernels.encode_pq(residuals, self._books, codes)
             scalars = np.empty((len(residuals), 2), np.float32)
             stands_for = self.decode(codes, scalars)
             missing = residuals - stands_for
@@ -204,9 +204,9 @@ class _Encoder:
 
     def decode(self, codes: NDArray[np.uint8], scalars: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 (m, width)."""
-        if self._quantiser is not None:
-            with one_thread(require_faiss('bits="pq"')):
-                return np.asarray(self._quantiser.decode(codes), np.float32)
+        if self._books is not None:
+            parts = [book[:, codes[:, part]].T for part, book in enumerate(self._books)]
+            return np.concatenate(parts, axis=1)
         middle = np.float32((2**self._coder.bits - 1) / 2)
         return (self._coder.levels(codes) - middle) * scalars[:, 1:2]
 
