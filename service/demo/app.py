@@ -86,10 +86,13 @@ def _server(found: BundledData, show: Show, *, keep: bool) -> Iterator[Server]:
             kept = keep
     finally:
         if not kept:
-            if server is not None:
-                code = server.end()
-                show.say(f"\nThe server (process {server.process.pid}) was ended, exit code {code}, its files removed.")
-            shutil.rmtree(folder, ignore_errors=True)
+            try:
+                if server is not None:
+                    code = server.end()
+                    pid = server.process.pid
+                    show.say(f"\nThe server (process {pid}) was ended, exit code {code}, its files removed.")
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

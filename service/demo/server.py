@@ -92,11 +92,11 @@ def start_server(folder: Path, *, import_root: Path) -> Server:
 
 
 def end_process(process: subprocess.Popen[str]) -> int:
-    """SIGTERM; where that does not end it in time, SIGKILL to it and what it started. Returns the exit code."""
+    """SIGTERM; where that does not end it in time, or on a second Ctrl-C, SIGKILL to it and what it started. Returns the exit code."""
     process.terminate()
     try:
         return process.wait(timeout=DRAIN_S)
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         return process.wait()
