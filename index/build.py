@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from index import manifest
 from index.budget import Design, budget_bytes, choose_design
 from index.codes import Coder
+from index.disk import as_disk_full, require_room, save_array
 from index.errors import IndexExistsError, OptionsError, SourceError
 from index.fullview import PAGE_BYTES, PageLayout, VectorFile
 from index.graph import GraphOptions, GraphRows, build_graph, insert_rows, nearby_order
@@ -80,18 +81,24 @@ def build(
     options = options or BuildOptions()
     target = Path(out)
     _require_place(target, replace=replace)
-    opened, _ = check_build(source, options=options, vector=vector, ids=ids, payload=payload)
+    opened, design = check_build(source, options=options, vector=vector, ids=ids, payload=payload)
+    layout = PageLayout(opened.n, opened.dim, opened.dtype)
     folder = manifest.temporary_sibling(target)
     building = _Building(opened, folder, options, Steps(on_progress, cancel))
     try:
+        require_room(folder, layout.file_bytes)
         building.run(ids, payload, queries)
         building.steps.start("publish", 1)
+        building.steps.check()
         manifest.publish(folder, target, replace=replace)
-        building.steps.advance(1, 1)
+        building.steps.tell(1, 1)
         return building.report
-    except BaseException:
+    except BaseException as error:
         building.steps.abandon()
+        full = as_disk_full(error, folder, total_bytes=layout.file_bytes + design.total)
         manifest.discard(folder)
+        if full is not None:
+            raise full from error
         raise
 
 
@@ -195,6 +202,7 @@ class _Building:
         """The sample queries, in an order of the seed's."""
         self.steps.start("sample", 1)
         if queries is None:
+            self.steps.advance(1, 1)
             return None
         if not isinstance(queries, np.ndarray):
             queries = np.concatenate([block.vectors for block in open_source(queries).blocks()])
@@ -342,7 +350,7 @@ class _Building:
         if self.design.preview is PreviewKind.IVF:
             return self._build_ivf(rows, encoded, held), lambda: self._drop_rows(encoded)
         options = GraphOptions(degree=self.design.degree, seed=self.options.seed)
-        self.steps.start("graph", len(rows))
+        self.steps.start("graph", len(rows) - len(held))
         among = np.setdiff1d(np.arange(len(rows), dtype=np.int32), held) if len(held) else None
         links, entries = build_graph(
             rows, options=options, threads=self.threads, among=among, on_progress=self.steps.advance
@@ -415,15 +423,15 @@ class _Building:
         vectors = raw.view(layout.dtype).astype(np.float32)
         return vectors[vectors.any(axis=1)] if self.metric is Metric.COSINE else vectors
 
-    # --- verify -------------------------------------------------------------------------------------------------
-
     def _finish(self, preview: Preview, places: Places, begun: float) -> None:
         """Write what is left, search it, then write report and manifest."""
         self.steps.start("verify", 2)
         preview.save(self.folder)
-        np.save(self.folder / "mean.npy", self.coder.mean)
+        save_array(self.folder / "mean.npy", self.coder.mean)
         if len(places.groups.nodes):
-            np.save(self.folder / "groups.npy", np.stack([places.groups.nodes.astype(np.int64), places.groups.extra]))
+            save_array(
+                self.folder / "groups.npy", np.stack([places.groups.nodes.astype(np.int64), places.groups.extra])
+            )
         report = self.report
         point = choose_point(self.points, k=10, recall=self.options.recall)
         report.measured_recall = {"recall": point.recall, "low": point.low, "high": point.high, "pages": point.pages}

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from index import id_lookup
+from index.disk import save_array
 from index.errors import BadIdError, CorruptIndexError, CorruptReason, DuplicateIdError, ReadFailedError
 from index.fullview.headers import require_version
 
@@ -133,7 +134,7 @@ def write_ids(
     if strings:
         _write_strings(place / STRINGS_NAME, strings)
     if codes_file:
-        np.save(place / CODES_NAME, codes.astype("<u8", copy=False))
+        save_array(place / CODES_NAME, codes.astype("<u8", copy=False))
     return codes
 
 

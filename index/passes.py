@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,15 +55,17 @@ class PayloadSpool:
     """Payloads in the order of the rows, on disk until they are written in disk order."""
 
     def __init__(self, path: Path) -> None:
+        # Opened anew for each block and for reading: a build that fails leaves no open file.
         self._path = path
-        self._file = path.open("w+b")
+        path.write_bytes(b"")
         self._ends: list[NDArray[np.int64]] = []
         self._at = 0
 
     def append(self, payloads: Iterable[dict[str, Any] | None]) -> None:
         """Keep the payloads of the next rows."""
         encoded = [msgspec.json.encode(p) if p else b"" for p in payloads]
-        self._file.write(b"".join(encoded))
+        with self._path.open("ab") as file:
+            file.write(b"".join(encoded))
         ends = self._at + np.cumsum([len(e) for e in encoded], dtype=np.int64)
         self._at = int(ends[-1]) if len(ends) else self._at
         self._ends.append(ends)
@@ -70,14 +73,13 @@ class PayloadSpool:
     def read(self, rows: NDArray[np.int64]) -> Iterator[bytes | None]:
         """The payloads of rows in any order."""
         ends = np.concatenate([np.zeros(1, np.int64), *self._ends])
-        self._file.flush()
-        for row in rows:
-            self._file.seek(ends[row])
-            yield self._file.read(int(ends[row + 1] - ends[row])) or None
+        with self._path.open("rb") as file:
+            for row in rows:
+                file.seek(ends[row])
+                yield file.read(int(ends[row + 1] - ends[row])) or None
 
     def close(self) -> None:
         """Delete the spool."""
-        self._file.close()
         self._path.unlink(missing_ok=True)
 
 
@@ -247,8 +249,8 @@ def write_rows(
     buckets = -(-layout.n // each)
     paths = [folder / f"bucket-{b}.tmp" for b in range(buckets)]
     record = np.dtype([("row", np.int64), ("vector", layout.dtype, (layout.dim,))])
-    files = [path.open("wb") for path in paths]
-    try:
+    with ExitStack() as stack:
+        files = [stack.enter_context(path.open("wb")) for path in paths]
         for first, vectors in kept_blocks(source, skipped):
             rows = disk_rows[first : first + len(vectors)]
             records = np.empty(len(vectors), record)
@@ -257,9 +259,6 @@ def write_rows(
             for b in np.unique(where):
                 files[b].write(records[where == b].tobytes())
             steps.advance(first + len(vectors), 2 * layout.n)
-    finally:
-        for file in files:
-            file.close()
     with VectorFileWriter(folder / "vectors.bin", layout) as writer:
         for b, path in enumerate(paths):
             records = np.fromfile(path, record)

@@ -77,8 +77,11 @@ class PayloadWriter:
 
     def abandon(self) -> None:
         """Close the files as they are; without close() before, they are refused."""
-        self._data.close()
-        self._offsets.close()
+        # Closing writes what is buffered, which a full disk refuses.
+        try:
+            self._data.close()
+        finally:
+            self._offsets.close()
 
     def __enter__(self) -> PayloadWriter:
         return self

@@ -100,8 +100,12 @@ class Steps:
         self.advance(0, total)
 
     def advance(self, done: int, total: int) -> None:
-        """`done` of `total` units of the current phase are done."""
+        """`done` of `total` units of the current phase are done; raises BuildCancelledError once cancel is set."""
         self.check()
+        self.tell(done, total)
+
+    def tell(self, done: int, total: int) -> None:
+        """What advance() tells, where it is too late to cancel."""
         now = time.monotonic()
         if self._on_progress is not None and (now - self._last >= self.EVERY_SECONDS or done == total):
             self._last = now

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index.codes import PreparedQueries
+from index.disk import save_array
 from index.kernels import scan
 from index.options import PreviewKind
 from index.preview.base import Candidates, Scratch
@@ -50,8 +51,8 @@ class FlatPreview:
 
     def save(self, folder: Path) -> list[str]:
         """Write codes.npy and scalars.npy."""
-        np.save(folder / "codes.npy", self.codes)
-        np.save(folder / "scalars.npy", self.scalars)
+        save_array(folder / "codes.npy", self.codes)
+        save_array(folder / "scalars.npy", self.scalars)
         return ["codes.npy", "scalars.npy"]
 
     @classmethod

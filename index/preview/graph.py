@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index.codes import PreparedQueries
+from index.disk import save_array
 from index.kernels import walk
 from index.options import PreviewKind
 from index.preview.base import Candidates, Scratch
@@ -79,7 +80,7 @@ class GraphPreview:
             "entries": self.entries,
         }
         for name, array in parts.items():
-            np.save(folder / f"{name}.npy", array)
+            save_array(folder / f"{name}.npy", array)
         return [f"{name}.npy" for name in parts]
 
     @classmethod

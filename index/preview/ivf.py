@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index.codes import PreparedQueries
+from index.disk import save_array
 from index.kernels import lists as kernels
 from index.options import PreviewKind
 from index.preview.base import Candidates, Scratch
@@ -122,7 +123,7 @@ class IvfPreview:
         if self.codebooks is not None:
             parts[f"{LISTS_FOLDER}/codebooks.npy"] = self.codebooks
         for name, array in parts.items():
-            np.save(folder / name, array)
+            save_array(folder / name, array)
         return [*parts, *self.route.save(folder)]
 
     @classmethod

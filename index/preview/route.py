@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index.codes import PreparedQueries, encode_int8
+from index.disk import save_array
 from index.kernels import lists as kernels
 
 LISTS_FOLDER = "lists"
@@ -93,8 +94,8 @@ class Route:
     def save(self, folder: Path) -> list[str]:
         """Write lists/centroids.npy, lists/centroid_scalars.npy and, where there is a graph, lists/route.bin."""
         names = [f"{LISTS_FOLDER}/{name}" for name in ("centroids.npy", "centroid_scalars.npy")]
-        np.save(folder / names[0], self.centroids)
-        np.save(folder / names[1], self.scalars)
+        save_array(folder / names[0], self.centroids)
+        save_array(folder / names[1], self.scalars)
         if self.graph is not None:
             names.append(f"{LISTS_FOLDER}/route.bin")
             self.graph.save_index(str(folder / names[2]))
