@@ -28,8 +28,11 @@ def front(points: Sequence[Point], worth: Callable[[Point], float]) -> list[Poin
 
 
 def bracket(points: Sequence[Point], recall: float) -> list[Point]:
-    """The two points of the front around `recall`; one where it is met or lies below all; none where above all."""
-    ordered = front(points, lambda p: p.best_qps)
+    """The two points of the front around `recall`; one where it is met or lies below all; none where above all.
+
+    The front is that of CPU time: unlike a single measurement of throughput, it is hardly touched by what else runs.
+    """
+    ordered = front(points, lambda p: -p.cpu_us)
     above = [p for p in ordered if p.recall >= recall]
     below = [p for p in ordered if p.recall < recall]
     if not above:

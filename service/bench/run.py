@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from index import BuildOptions, check_build
 from index.budget import budget_bytes
 from index.errors import OptionsError
 from service.bench.compare import compare
@@ -61,6 +62,10 @@ def run(plan: Plan, display: Display) -> Results:
     dataset = plan.dataset
     if dataset.n < K:
         raise OptionsError(f"{dataset.name} has {dataset.n} vectors; recall@{K} needs at least {K}.")
+    # Refuses a budget that is too small now, and not after peers were installed.
+    check_build(
+        dataset.base, options=BuildOptions(metric=dataset.metric, memory_budget=plan.budget), vector=dataset.vector
+    )
     results = Results(
         dataset={
             "name": dataset.name,

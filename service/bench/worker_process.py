@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from index.errors import VectorIndexError
 from service.bench.workers.searcher import Job
 
 START = Path(__file__).parent / "workers" / "start.py"
@@ -25,7 +26,7 @@ SAMPLE_SECONDS = 0.02
 END_SECONDS = 5.0
 
 
-class WorkerError(Exception):
+class WorkerError(VectorIndexError):
     """A contender failed at what it was asked; the text says what it said."""
 
 

@@ -26,7 +26,7 @@ def point(recall, qps, pages=10.0, **setting):
         pages_device=pages,
         bytes_device=None if pages is None else pages * 4096,
         rows_scored=None,
-        cpu_us=1.0,
+        cpu_us=1e6 / qps,
     )
 
 
