@@ -33,10 +33,12 @@ Build = Callable[..., Any]
 def main(build: Build | None = None) -> int:
     """Run one build; `build` stands in for index.build in tests. Returns the exit code: 0 unless it failed."""
     logging.basicConfig(stream=sys.stderr)
-    commands, messages = sys.stdin.buffer, _own_stdout()
-    spec = msgspec.json.decode(commands.readline(), type=BuildSpec)
+    messages = _own_stdout()
+    # The descriptor itself, not sys.stdin: a thread that waits inside a buffered file aborts the interpreter at its end.
+    line, rest = _read_line(sys.stdin.fileno())
+    spec = msgspec.json.decode(line, type=BuildSpec)
     cancel = threading.Event()
-    threading.Thread(target=_obey, args=(commands, cancel), daemon=True).start()
+    threading.Thread(target=_obey, args=(sys.stdin.fileno(), rest, cancel), daemon=True).start()
     send = _Sender(messages)
     try:
         result = _run(spec, build or _index_build(), send, cancel)
@@ -100,10 +102,26 @@ def _own_stdout() -> BinaryIO:
     return pipe
 
 
-def _obey(commands: BinaryIO, cancel: threading.Event) -> None:
-    for line in commands:
-        if line.strip() == b"cancel":
+def _read_line(descriptor: int) -> tuple[bytes, bytes]:
+    """The first line, and what came after it."""
+    came = b""
+    while b"\n" not in came:
+        chunk = os.read(descriptor, 65_536)
+        if not chunk:
+            break
+        came += chunk
+    line, _, rest = came.partition(b"\n")
+    return line, rest
+
+
+def _obey(descriptor: int, came: bytes, cancel: threading.Event) -> None:
+    while True:
+        if b"cancel\n" in came:
             cancel.set()
+        chunk = os.read(descriptor, 4096)
+        if not chunk:
+            break
+        came = came[-16:] + chunk
     # The runner starts each build in a process group of its own: helpers of the build go with it.
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
+import shutil
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from index import build, open_index
+from index.errors import OptionsError
 from index.options import BuildOptions
 from index.report import BuildProgress
 from service import cli
 from service.build_progress import BuildProgressBar
+from service.query_files import read_queries
+from service.settings import Settings
+from service.settings_cli import with_setting_flags
+from service.tables import hits_of, print_hits
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +106,6 @@ def test_check(folder, capsys, tmp_path):
     code, out, _ = run(capsys, "check", folder / "index")
     assert code == 0
     assert "as it was written" in out
-    import shutil
-
     shutil.copytree(folder / "index", tmp_path / "index")
     vectors = tmp_path / "index" / "vectors.bin"
     content = bytearray(vectors.read_bytes())
@@ -112,26 +118,6 @@ def test_check(folder, capsys, tmp_path):
     code, _, err = run(capsys, "check", tmp_path / "index")
     assert code == 1
     assert "page 1" in err
-
-
-def test_doctor(tmp_path, capsys):
-    code, out, _ = run(capsys, "doctor", tmp_path, "--size-mb", 16, "--seconds", 0.05, "--json")
-    assert code == 0
-    findings = json.loads(out)
-    assert findings["io_mode"] in {"linux_aio", "threads", "buffered"}
-    assert findings["cores"] >= 1
-    assert {way["way"] for way in findings["reads"][1:]} == {"linux_aio", "threads", "buffered"}
-    assert list(tmp_path.iterdir()) == []
-    code, _, err = run(capsys, "doctor", tmp_path / "none")
-    assert code == 1
-    assert "none" in err
-
-
-def test_doctor_without_fio(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("shutil.which", lambda _: None)
-    code, out, _ = run(capsys, "doctor", tmp_path, "--size-mb", 16, "--seconds", 0.05)
-    assert code == 0
-    assert "plain threads" in out
 
 
 def test_config_show(capsys, monkeypatch):
@@ -172,3 +158,27 @@ def test_progress_is_for_terminals_only(terminal):
         bar.show(BuildProgress("graph", 2, 2, 1.0, 0.0))
         bar.show_bytes(1, 1)
     assert ("graph" in file.getvalue()) == terminal
+
+
+def test_every_setting_is_a_flag():
+    made = inspect.signature(with_setting_flags(lambda *, flags: None)).parameters
+    assert made.keys() == Settings.model_fields.keys()
+
+
+def test_queries_from_a_file(folder):
+    assert read_queries(str(folder / "a.npy")).shape == (300, 8)
+    first = read_queries(str(folder / "a.npy"), first=7)
+    assert (first.shape, first.dtype) == ((7, 8), np.float32)
+    with pytest.raises(OptionsError, match="first"):
+        read_queries(str(folder / "a.npy"), first=0)
+
+
+def test_hits_with_payload(tmp_path, capsys):
+    vectors = np.eye(3, dtype=np.float32)
+    build(vectors, tmp_path / "index", ids=[1, "b", 2**64 - 1], payload=[{"t": "x"}, None, {"t": "z"}])
+    with open_index(tmp_path / "index") as index:
+        rows = hits_of(index, index.search(vectors, k=1), with_payload=True)
+    assert [row["ids"] for row in rows] == [[1], ["b"], [2**64 - 1]]
+    assert [row["payloads"] for row in rows] == [[{"t": "x"}], [None], [{"t": "z"}]]
+    print_hits(rows, with_payload=True)
+    assert str(2**64 - 1) in capsys.readouterr().out

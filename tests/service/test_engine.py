@@ -12,8 +12,10 @@ from fake_index import open_fake, put_fake
 from starlette.testclient import TestClient
 
 from service.app import create_app
+from service.collection_info import collection_info
 from service.engine import AliasChange, Engine
 from service.errors import ConflictError, MalformedError, NoRoomError, NotFoundError
+from service.generation import Generation
 
 
 @pytest.fixture
@@ -44,6 +46,32 @@ def test_a_generation_ends_with_its_last_reader(engine):
     assert old.closed
     assert not old.path.exists()
     assert new.path.exists()
+
+
+def test_a_retired_generation_takes_no_readers(tmp_path):
+    class Index:
+        closed = 0
+
+        def close(self):
+            self.closed += 1
+
+    index = Index()
+    generation = Generation(index, tmp_path / "g")
+    assert generation.acquire()
+    generation.retire(remove_files=True)
+    generation.retire(remove_files=True)
+    assert not generation.acquire()
+    assert index.closed == 0
+    generation.release()
+    assert index.closed == 1
+
+
+def test_info_of_what_is_loading_or_empty(engine):
+    engine.create("empty", size=3, distance="Dot", config=b'{"vector":{"on_disk":true},"fullview":{"bits":4}}')
+    info = collection_info(engine.find("empty"))
+    assert (info["status"], info["points_count"]) == ("green", 0)
+    assert info["config"]["params"]["vectors"] == {"size": 3, "distance": "Dot", "on_disk": True}
+    assert info["fullview"]["settings"] == {"bits": 4}
 
 
 def test_deleting_waits_for_readers_and_removes_everything(engine, settings):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from index.options import SearchOptions
+from service import hits
 from service.errors import MalformedError, OutOfRangeError, ServiceError, UnsupportedError, status_of
 from service.filters import check_filter, refuse_filter
 from service.import_paths import resolve
 from service.names import check_name, path_id, point_id
+from service.query import QueryParams, search_options
 from service.selection import parse_payload_selection
+from service.vectors import vector_from_base64, vector_from_json, vectors_from_bytes
 
 
 def test_names():
@@ -160,6 +166,33 @@ def test_a_link_as_import_root_is_no_way_out(tmp_path):
     (real / "a.npy").touch()
     (tmp_path / "import").symlink_to(real)
     assert resolve(tmp_path / "import", "a.npy", member="source.path") == str(real / "a.npy")
+
+
+def test_vectors_keep_their_values():
+    numbers = [0.1, 1e-45, 3.4e38, -0.0, 5]
+    raw = Raw(json.dumps(numbers).encode())
+    as_base64 = base64.b64encode(np.array(numbers, "<f4").tobytes()).decode()
+    for vector in (vector_from_json(raw, path="$"), vector_from_base64(as_base64, path="$")):
+        assert vector.dtype == np.float32
+        assert vector.tobytes() == np.array(numbers, np.float32).tobytes()
+    body = np.arange(6, dtype="<f4").tobytes()
+    raw_vectors = vectors_from_bytes(body, dim=3)
+    assert raw_vectors.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert raw_vectors.base is not None  # over the bytes themselves, not a copy
+    for bad, words in ((b"", "0 bytes"), (b"x" * 13, "12")):
+        with pytest.raises(MalformedError, match=words):
+            vectors_from_bytes(bad, dim=3)
+
+
+def test_exact_drops_what_makes_no_sense_beside_it():
+    assert search_options(QueryParams(exact=True, hnsw_ef=5)) == SearchOptions(exact=True)
+    assert search_options(QueryParams(hnsw_ef=5)) == SearchOptions(beam=5)
+    assert search_options(QueryParams(hnsw_ef=5, beam=6)) == SearchOptions(beam=6)
+
+
+def test_a_score_that_is_not_finite_is_an_error_of_ours():
+    with pytest.raises(RuntimeError, match="finite"):
+        hits._require_finite(np.array([1.0, np.nan]))
 
 
 def test_every_error_of_the_service_has_a_status():
