@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from vector_files import WRITERS, arrow_table
+from source_writers import WRITERS, arrow_table
 
 from index.errors import BadRowsError, OptionsError, ShapeMismatchError, SourceError
 from index.sources import BadRow, VectorSource, find_bad_rows, open_source

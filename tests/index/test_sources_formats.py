@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vector_files import NUMBERS, WRITERS
+from source_writers import NUMBERS, WRITERS
 
 from index.errors import SourceError
 from index.sources import VectorSource, find_bad_rows, open_source
