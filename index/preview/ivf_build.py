@@ -17,6 +17,7 @@ from index.codes import Coder, encode_int8
 from index.graph import GraphRows, nearby_order
 from index.kernels import lists as kernels
 from index.kernels.bisect import bisect
+from index.kernels.rotate import quantise_queries
 from index.options import Metric
 from index.preview.clustering import Check, cluster_rows, float_rows, train_pq
 from index.preview.ivf import IvfPreview
@@ -212,7 +213,8 @@ class _Encoder:
 
 
 def _error_scale(preview: IvfPreview, residuals: _Residuals, encoder: _Encoder) -> float:
-    """Rows of some lists as queries for the rows of the same and of the next list: estimates against distances."""
+    """Points between rows of some lists as queries for the rows of the same and of the next list: estimates against
+    distances."""
     total, pairs = 0.0, 0
     for at in np.unique(np.linspace(0, preview.lists - 1, min(SAMPLE_LISTS, preview.lists)).astype(np.int64)):
         first, last = int(preview.offsets[at]), int(preview.offsets[min(at + 2, preview.lists)])
@@ -221,9 +223,10 @@ def _error_scale(preview: IvfPreview, residuals: _Residuals, encoder: _Encoder) 
         centroids = residuals.centroids_of(some)
         true = centroids + residuals.of(first, last - first)
         stands_for = encoder.decode(preview.codes[some], preview.scalars[some])
-        queries = true[:SAMPLE_QUERIES]
+        # Between two rows, since a row itself is what int8 stands for without an error, and no other query is.
+        queries = (true + np.roll(true, -1, axis=0))[:SAMPLE_QUERIES] / 2
         bases = preview.route.scalars[residuals.labels[some], 0]
-        estimates = bases + preview.scalars[some, 0] - 2 * queries @ (centroids + stands_for).T
+        estimates = bases + preview.scalars[some, 0] - 2 * _as_searched(queries) @ (centroids + stands_for).T
         wanted = -2 * queries @ true.T
         if not encoder.is_dot:
             wanted += np.einsum("ij,ij->i", true, true)
@@ -232,3 +235,12 @@ def _error_scale(preview: IvfPreview, residuals: _Residuals, encoder: _Encoder) 
         total += float((((estimates - wanted)[seen] / lengths[seen]) ** 2).sum(dtype=np.float64))
         pairs += int(seen.sum())
     return float(np.sqrt(total / pairs)) if pairs else 0.0
+
+
+def _as_searched(queries: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Queries as what their int8 form stands for: that is a part of an estimate's error, of 8-bit codes the larger one."""
+    m = len(queries)
+    quantised = np.empty(queries.shape, np.int8)
+    scales, sums, lengths = (np.empty(m, np.float32) for _ in range(3))
+    quantise_queries(np.ascontiguousarray(queries), quantised, scales, sums, lengths)
+    return quantised.astype(np.float32) * scales[:, None]
