@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import resource
+import sqlite3
 import threading
 import time
 import uuid
@@ -26,6 +27,7 @@ import numpy as np
 from index.errors import CorruptIndexError, ReadFailedError, VectorIndexError
 from index.options import OpenOptions
 from service.catalogue import Catalogue, CollectionRecord
+from service.disk_reserve import RESERVE_FILE, DiskReserve
 from service.errors import ConflictError, DamagedError, MalformedError, NoRoomError, NotFoundError, NotReadyError
 from service.generation import Generation, Opener, SearchableIndex, remove_folder, remove_generation
 from service.pool import CpuPool
@@ -97,6 +99,7 @@ class Engine:
         self._collections: dict[str, Collection] = {}
         self._aliases: dict[str, str] = {}  # alias -> collection name
         self._catalogue: Catalogue | None = None
+        self._reserve = DiskReserve(settings.data_dir / RESERVE_FILE)
         self._closing = False
         self._loader: threading.Thread | None = None
 
@@ -105,6 +108,7 @@ class Engine:
     def start(self) -> None:
         """Read the catalogue, remove leftovers, open indexes in the background."""
         self._catalogue = Catalogue(self.settings.data_dir / "catalogue.db")
+        self._reserve.fill()
         records = self._catalogue.collections()
         names = {record.id: record.name for record in records}
         self._collections = {
@@ -213,11 +217,17 @@ class Engine:
                 return False
             if collection.loading:
                 raise NotReadyError(f"Collection {name!r} is still being loaded. Try again in a second.")
-            self._written().delete(collection.record.id)
+            try:
+                self._written().delete(collection.record.id)
+            except sqlite3.OperationalError:
+                # A full disk must not keep anybody from making room on it.
+                self._reserve.empty()
+                self._written().delete(collection.record.id)
             with self._lock:
                 del self._collections[name]
                 self._aliases = {alias: target for alias, target in self._aliases.items() if target != name}
         self._retire(collection)
+        self._reserve.fill()
         return True
 
     def set_aliases(self, changes: Sequence[AliasChange]) -> None:

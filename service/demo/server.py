@@ -92,7 +92,7 @@ def start_server(folder: Path, *, import_root: Path) -> Server:
 
 
 def end_process(process: subprocess.Popen[str]) -> int:
-    """SIGTERM; where that does not end it in time, or on a second Ctrl-C, SIGKILL to it and what it started. Returns the exit code."""
+    """SIGTERM; SIGKILL to it and what it started where that takes too long, or on a second Ctrl-C. Returns the exit code."""
     process.terminate()
     try:
         return process.wait(timeout=DRAIN_S)

@@ -10,6 +10,7 @@ import pytest
 
 from service.data_lock import DataFolderInUseError, DataLock
 from service.database import Database
+from service.disk_reserve import RESERVE_BYTES, DiskReserve
 from service.errors import NoRoomError, NotFoundError
 from service.uploads import remove_parts, store_upload, upload_file
 
@@ -67,3 +68,14 @@ def test_an_upload_id_is_no_path(tmp_path, upload):
     (tmp_path / "uploads").mkdir()
     with pytest.raises(NotFoundError):
         upload_file(tmp_path, upload)
+
+
+def test_the_reserve_takes_room_and_gives_it_back(tmp_path):
+    reserve = DiskReserve(tmp_path / "reserve")
+    reserve.fill()
+    reserve.fill()
+    assert (tmp_path / "reserve").stat().st_size == RESERVE_BYTES
+    reserve.empty()
+    reserve.empty()
+    assert not (tmp_path / "reserve").exists()
+    DiskReserve(tmp_path / "none" / "reserve").fill()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -273,3 +275,56 @@ def test_s56_the_limit_of_open_files_is_named(tmp_path):
         assert server.client.post("/collections/c0/points/count", json={}).status_code == 200
     with live_server(tmp_path / "data") as server:
         assert len(server.client.get("/collections").json()["result"]["collections"]) == number
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 64 MB for a data folder."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"mounting a small file system is refused: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def fill(filler: Path) -> None:
+    """Until not one page is free."""
+    for block in (1 << 16, 1 << 12):
+        with contextlib.suppress(OSError), filler.open("ab", buffering=0) as file:
+            while file.write(bytes(block)) == block:
+                pass
+    assert shutil.disk_usage(filler.parent).free == 0
+
+
+def test_s15_a_full_disk(small_disk, tmp_path):
+    rows_file(tmp_path, "small.npy", 300, 16)
+    rows_file(tmp_path, "big.npy", 130_000, 128)
+    query = np.load(tmp_path / "import" / "small.npy")[0].tolist()
+    with live_server(small_disk / "data", "--import-root", str(tmp_path / "import")) as server:
+        assert server.build(collection="c", source={"path": "small.npy"})["state"] == "done"
+        expected = hits(server, "c", query)
+        failed = server.build(collection="big", source={"path": "big.npy"})
+        assert failed["state"] == "failed"
+        assert failed["error"]["code"] == "no_room"
+        assert "bytes are needed" in failed["error"]["message"]
+        assert list((small_disk / "data" / "building").iterdir()) == []
+        filler = small_disk / "filler"
+        fill(filler)
+        answer = server.client.put("/collections/more", json={"vectors": {"size": 2, "distance": "Dot"}})
+        upload = server.client.post(
+            "/v1/admin/uploads?name=a.npy",
+            content=bytes(1_000_000),
+            headers={"content-type": "application/octet-stream"},
+        )
+        assert upload.status_code == 507
+        assert answer.status_code == 507
+        assert hits(server, "c", query) == expected
+        assert server.client.get("/readyz").status_code == 200
+        assert server.client.delete("/collections/c").json()["result"] is True
+        filler.unlink()
+        assert server.build(collection="again", source={"path": "small.npy"})["state"] == "done"
+        assert hits(server, "again", query) == expected
