@@ -22,7 +22,9 @@ def print_report(out: Path, report: Mapping[str, Any]) -> None:
         markup=False,
     )
     table = Table(show_header=False, box=None)
-    table.add_row("preview", f"{report['preview']}, {report['bits']} bits a dimension, degree {report['degree']}")
+    codes = "product quantiser" if report["bits"] == "pq" else f"{report['bits']} bits a dimension"
+    links = f", degree {report['degree']}" if report["degree"] else ""
+    table.add_row("preview", f"{report['preview']}, {codes}{links}")
     table.add_row("memory when serving", f"{_megabytes(resident)} of {_megabytes(report['budget_bytes'])}")
     table.add_row("disk", _megabytes(report["disk_bytes"]))
     table.add_row("peak memory of the build", _megabytes(report["peak_bytes"]))
