@@ -42,8 +42,8 @@ class Figures:
     pages_per_query: float
     bytes_per_query: float
     rows_scored_per_query: float
-    http_latency_us_p50: float
-    library_latency_us_p50: float
+    latency_us_p50_http: float
+    latency_us_p50_library: float
     build_seconds: float
     build_peak_bytes: int
     build_phases: dict[str, float]
@@ -89,8 +89,8 @@ def measure(server: Server, collection: str, queries: NDArray[np.float32], repor
         pages_per_query=float(work.pages_read.mean()),
         bytes_per_query=float(work.bytes_read.mean()),
         rows_scored_per_query=float(work.rows_scored.mean()),
-        http_latency_us_p50=http_us,
-        library_latency_us_p50=library_us,
+        latency_us_p50_http=http_us,
+        latency_us_p50_library=library_us,
         build_seconds=report["seconds"],
         build_peak_bytes=report["peak_bytes"],
         build_phases=report["phases"],

@@ -93,7 +93,7 @@ class PhaseLines:
 def _sentences(figures: Figures) -> dict[str, str]:
     """What each figure is and how it was measured."""
     raw, total = figures.raw_float32_bytes, figures.resident_bytes_total
-    overhead = (figures.http_latency_us_p50 - figures.library_latency_us_p50) / 1e3
+    overhead = (figures.latency_us_p50_http - figures.latency_us_p50_library) / 1e3
     reason = f" ({figures.io_reason})" if figures.io_reason else ""
     return {
         f"recall@{figures.k}": f"{figures.recall:.4f} (95 % interval {figures.recall_low:.4f} to "
@@ -104,8 +104,8 @@ def _sentences(figures: Figures) -> dict[str, str]:
         f"{figures.io_mode}{reason}",
         "scored": f"{figures.rows_scored_per_query:,.0f} codes a query, "
         f"{figures.rows_scored_per_query / figures.rows:.1%} of the rows",
-        "latency": f"half of the queries within {figures.http_latency_us_p50 / 1e3:.2f} ms over HTTP with a JSON body, "
-        f"within {figures.library_latency_us_p50 / 1e3:.2f} ms in the library; HTTP adds {overhead:.2f} ms",
+        "latency": f"half of the queries within {figures.latency_us_p50_http / 1e3:.2f} ms over HTTP with a JSON body, "
+        f"within {figures.latency_us_p50_library / 1e3:.2f} ms in the library; HTTP adds {overhead:.2f} ms",
         "build": f"{figures.build_seconds:.1f} s, peak memory {_mb(figures.build_peak_bytes)}; the first one in an "
         "environment also compiles the kernels",
     }
