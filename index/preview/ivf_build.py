@@ -62,11 +62,13 @@ def order_by_lists(rows: GraphRows, *, options: ListOptions, check: Check | None
     near = nearby_order(GraphRows(*encode_int8(means, extra=None)), page_rows=1, seed=seed)
     order = np.concatenate([by_list[starts[at] : starts[at + 1]] for at in near])
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes[near])]).astype(np.int32)
-    _order_inside(rows, order, offsets, options)
+    _order_inside(rows, order, offsets, options, check)
     return ListOrder(order, offsets)
 
 
-def _order_inside(rows: GraphRows, order: NDArray[np.int32], offsets: NDArray[np.int32], options: ListOptions) -> None:
+def _order_inside(
+    rows: GraphRows, order: NDArray[np.int32], offsets: NDArray[np.int32], options: ListOptions, check: Check | None
+) -> None:
     """Put the rows of each list in an order in which near ones share a page."""
     scales = np.ascontiguousarray(rows.scalars[:, 1])
 
@@ -76,7 +78,9 @@ def _order_inside(rows: GraphRows, order: NDArray[np.int32], offsets: NDArray[np
             bisect(rows.codes, scales, order[offsets[at] : offsets[at + 1]], options.page_rows, options.seed, signal)
 
     with ThreadPoolExecutor(options.threads) as pool:
-        list(pool.map(arrange, range(0, len(offsets) - 1, BLOCK_LISTS)))
+        for _ in pool.map(arrange, range(0, len(offsets) - 1, BLOCK_LISTS)):
+            if check is not None:
+                check(len(rows), len(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +228,7 @@ def _error_scale(preview: IvfPreview, residuals: _Residuals, encoder: _Encoder) 
         true = centroids + residuals.of(first, last - first)
         stands_for = encoder.decode(preview.codes[some], preview.scalars[some])
         # Between two rows, since a row itself is what int8 stands for without an error, and no other query is.
-        queries = (true + np.roll(true, -1, axis=0))[:SAMPLE_QUERIES] / 2
+        queries: NDArray[np.float32] = (true + np.roll(true, -1, axis=0))[:SAMPLE_QUERIES] / 2
         bases = preview.route.scalars[residuals.labels[some], 0]
         estimates = bases + preview.scalars[some, 0] - 2 * _as_searched(queries) @ (centroids + stands_for).T
         wanted = -2 * queries @ true.T
