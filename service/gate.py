@@ -72,7 +72,12 @@ class Gate:
             await failure(problem, path=scope["path"], request_id=request_id, started=started)(scope, body, answer)
         finally:
             route = getattr(scope.get("route"), "path", "unmatched")
-            self.metrics.request_done(scope["method"], route, answer.status, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            self.metrics.request_done(scope["method"], route, answer.status, seconds)
+            level = logging.WARNING if answer.status >= 500 else logging.DEBUG
+            if log.isEnabledFor(level):
+                shown = (request_id, scope["method"], scope["path"], answer.status, seconds * 1e3)
+                log.log(level, "request %s: %s %s -> %d in %.1f ms", *shown)
 
     def _limit_bytes(self, scope: Scope) -> int:
         upload = scope["path"] == UPLOAD_PATH
@@ -87,7 +92,8 @@ class Gate:
             given = token.strip() if scheme.lower() == "bearer" else None
         if given is None:
             raise NotAuthorizedError("No API key came. Send it as header api-key, or as Authorization: Bearer.")
-        if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._key):
+        # Headers were decoded as Latin-1, whatever the client meant: back to the bytes that came.
+        if not hmac.compare_digest(given.encode("latin-1"), self._key):
             self.metrics.refused("wrong_key")
             raise NotAuthorizedError("The API key is wrong. Send the one that the server was started with.")
 

@@ -23,6 +23,27 @@ if TYPE_CHECKING:
     from service.hits import WorkDone
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 2.0, 4.0, 8.0, 30.0)
+_METHODS = frozenset({"GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+
+
+class _CollectionSeries:
+    """The series of one collection."""
+
+    def __init__(self, metrics: Metrics, collection: str) -> None:
+        self.queries = metrics._queries.labels(collection)
+        self.pages = metrics._pages.labels(collection)
+        self.bytes = metrics._bytes.labels(collection)
+        self.scored = metrics._scored.labels(collection)
+        self.reranked = metrics._reranked.labels(collection)
+        self._seconds, self._collection = metrics._query_seconds, collection
+        self._stages: dict[str, Histogram] = {}
+
+    def stage(self, name: str) -> Histogram:
+        """Seconds of a stage."""
+        found = self._stages.get(name)
+        return (
+            found if found is not None else self._stages.setdefault(name, self._seconds.labels(self._collection, name))
+        )
 
 
 class Metrics:
@@ -59,6 +80,9 @@ class Metrics:
             "fullview_build_progress_ratio", "Share of the phase that is done.", ["job"], registry=registry
         )
         self._collect: list[Callable[[], None]] = []
+        # labels() costs a lock and a tuple of strings at each call: what queries need is looked up once.
+        self._series: dict[str, _CollectionSeries] = {}
+        self._answered: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def before_scrape(self, collect: Callable[[], None]) -> None:
         """Call `collect` before each scrape: gauges that are read, not counted."""
@@ -72,9 +96,13 @@ class Metrics:
 
     def request_done(self, method: str, route: str, status: int, seconds: float) -> None:
         """One request answered; status 0: the client left before."""
-        known = method if method in {"GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"} else "other"
-        self._requests.labels(known, route, str(status)).inc()
-        self._request_seconds.labels(route).observe(seconds)
+        key = (method if method in _METHODS else "other", route, status)
+        series = self._answered.get(key)
+        if series is None:
+            made = self._requests.labels(key[0], route, str(status)), self._request_seconds.labels(route)
+            series = self._answered.setdefault(key, made)
+        series[0].inc()
+        series[1].observe(seconds)
         if status in {413, 429, 503, 507}:
             self._refused.labels({413: "too_large", 429: "too_many", 503: "not_ready", 507: "no_room"}[status]).inc()
 
@@ -82,21 +110,23 @@ class Metrics:
         """A request that was not served."""
         self._refused.labels(reason).inc()
 
-    def queries_done(self, collection: str, *, count: int, seconds: float, work: WorkDone | None) -> None:
+    def queries_done(self, collection: str, *, count: int, seconds: float, work: WorkDone) -> None:
         """`count` queries answered by one search of `seconds`."""
-        self._queries.labels(collection).inc(count)
-        self._query_seconds.labels(collection, "all").observe(seconds)
-        if work is None:
-            return
-        self._pages.labels(collection).inc(work.pages_read)
-        self._bytes.labels(collection).inc(work.bytes_read)
-        self._scored.labels(collection).inc(work.rows_scored)
-        self._reranked.labels(collection).inc(work.rows_reranked)
+        series = self._series.get(collection)
+        if series is None:
+            series = self._series.setdefault(collection, _CollectionSeries(self, collection))
+        series.queries.inc(count)
+        series.stage("all").observe(seconds)
+        series.pages.inc(work.pages_read)
+        series.bytes.inc(work.bytes_read)
+        series.scored.inc(work.rows_scored)
+        series.reranked.inc(work.rows_reranked)
         for stage, micros in work.microseconds.items():
-            self._query_seconds.labels(collection, stage).observe(micros * 1e-6)
+            series.stage(stage).observe(micros * 1e-6)
 
     def forget(self, collection: str) -> None:
         """A collection is gone; so are its series."""
+        self._series.pop(collection, None)
         for counter in (self._queries, self._pages, self._bytes, self._scored, self._reranked):
             with contextlib.suppress(KeyError):
                 counter.remove(collection)

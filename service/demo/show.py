@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from service.build_progress import BuildProgressBar
 from service.demo.measure import Figures
@@ -57,13 +57,11 @@ class Show:
             self.say(f"    {point['score']:.3f}  {text}")
 
     def figures(self, figures: Figures) -> None:
-        """What was measured, a row each."""
-        table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 1))
-        table.add_column(no_wrap=True)
-        table.add_column()
+        """What was measured, a paragraph each."""
         for name, text in _sentences(figures).items():
-            table.add_row(f"  {name}", text)
-        self.console.print(table)
+            lead = f"  {name:<12}"
+            width = max(60, self.console.width)
+            self.say(textwrap.fill(text, width, initial_indent=lead, subsequent_indent=" " * len(lead)))
 
     def go_on(self) -> None:
         """How to use it on one's own data."""

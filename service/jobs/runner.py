@@ -144,7 +144,8 @@ class JobRunner:
         """Cancel the active job of a collection, if there is one."""
         job = self.store.active_for(collection)
         if job is not None:
-            self.cancel(job.job)
+            with contextlib.suppress(ConflictError):  # it has just ended
+                self.cancel(job.job)
 
     def restart(self, job_id: str, *, passes: int, warnings: list[str]) -> Job:
         """Queue a job again that failed, was cancelled or interrupted. Raises NotFoundError, ConflictError."""

@@ -80,7 +80,7 @@ async def info(request: Request, collection: str) -> Response:
 async def delete(request: Request, collection: str) -> Response:
     """False where there is no such collection. A build for it is cancelled."""
     own = parts(request)
-    own.runner.cancel_builds_of(collection)
+    await asyncio.to_thread(own.runner.cancel_builds_of, collection)
     deleted = await asyncio.to_thread(own.engine.delete, collection)
     if deleted:
         own.metrics.forget(collection)

@@ -94,6 +94,13 @@ def test_s49_metrics_are_open_only_where_asked_for(tmp_path):
 
 def test_keys_beyond_ascii_are_compared_not_crashed_on(locked):
     check_error(locked.get("/collections", headers={"api-key": "sésame".encode("latin-1")}), 401)
+    check_error(locked.get("/collections", headers={"api-key": "sésame".encode()}), 401)
+
+
+def test_a_key_beyond_ascii_opens(tmp_path):
+    settings = Settings(data_dir=tmp_path / "data", api_key="sésame")
+    with TestClient(create_app(settings, opener=open_fake)) as client:
+        assert client.get("/collections", headers={"api-key": "sésame".encode()}).status_code == 200
 
 
 @pytest.mark.parametrize(("method", "path"), [route for route in ROUTES if route[0] in {"POST", "PUT"}])

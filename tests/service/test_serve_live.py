@@ -107,7 +107,7 @@ def test_s13_cancel_ends_and_leaves_nothing(server):
     assert server.client.post(f"/v1/admin/builds/{job}/cancel").status_code == 409
 
 
-@pytest.mark.parametrize("phase", ["codes", "graph"])
+@pytest.mark.parametrize("phase", [pytest.param("codes", marks=pytest.mark.long), "graph"])
 def test_s14_a_crash_leaves_the_old_or_nothing(tmp_path, phase):
     data_dir = tmp_path / "data"
     rows_file(data_dir, "small.npy", 300, 16)
