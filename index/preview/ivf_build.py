@@ -228,7 +228,7 @@ def _error_scale(preview: IvfPreview, residuals: _Residuals, encoder: _Encoder) 
         true = centroids + residuals.of(first, last - first)
         stands_for = encoder.decode(preview.codes[some], preview.scalars[some])
         # Between two rows, since a row itself is what int8 stands for without an error, and no other query is.
-        queries: NDArray[np.float32] = (true + np.roll(true, -1, axis=0))[:SAMPLE_QUERIES] / 2
+        queries = np.asarray((true + np.roll(true, -1, axis=0))[:SAMPLE_QUERIES] / 2, np.float32)
         bases = preview.route.scalars[residuals.labels[some], 0]
         estimates = bases + preview.scalars[some, 0] - 2 * _as_searched(queries) @ (centroids + stands_for).T
         wanted = -2 * queries @ true.T
