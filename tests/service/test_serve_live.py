@@ -9,12 +9,15 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from itertools import pairwise
 from pathlib import Path
 
 import httpx2
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from live import LiveServer, live_server, wait_for
 
@@ -167,6 +170,48 @@ def test_deleting_a_collection_cancels_its_build(server):
     assert server.client.delete("/collections/drop").json()["result"] is True
     assert server.wait_job(job, 5)["state"] == "cancelled"
     assert server.client.get("/collections/drop").status_code == 404
+
+
+def test_s37_alias_switches_lose_no_request(server):
+    rng = np.random.default_rng(37)
+    for name in ("A", "B"):
+        vectors = list(rng.standard_normal((50, 4)).astype(np.float32))
+        pq.write_table(pa.table({"vector": vectors, "v": [name] * 50}), server.data_dir / "import" / f"{name}.parquet")
+        source = {"path": f"{name}.parquet", "vector": "vector", "payload": ["v"]}
+        assert server.build(collection=name, source=source, alias="live")["state"] == "done"
+    stop, wrong, asked = threading.Event(), [], []
+
+    def read():
+        with httpx2.Client(base_url=server.url, timeout=60) as client:
+            while not stop.is_set():
+                body = {"query": [1.0, 0.0, 0.0, 0.0], "with_payload": True}
+                answer = client.post("/collections/live/points/query", json=body)
+                asked.append(answer.status_code)
+                seen = {point["payload"]["v"] for point in answer.json().get("result", {}).get("points", [])}
+                if answer.status_code != 200 or len(seen) != 1:
+                    wrong.append(answer.text)
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    for turn in range(100):
+        name = "AB"[turn % 2]
+        actions = [
+            {"delete_alias": {"alias_name": "live"}},
+            {"create_alias": {"collection_name": name, "alias_name": "live"}},
+        ]
+        assert server.client.post("/collections/aliases", json={"actions": actions}).status_code == 200
+        body = {"limit": 50, "with_payload": True}
+        points = server.client.post("/collections/live/points/query", json=body).json()["result"]["points"]
+        assert {point["payload"]["v"] for point in points} == {name}
+    bad = [{"delete_alias": {"alias_name": "live"}}, {"create_alias": {"collection_name": "C", "alias_name": "live"}}]
+    assert server.client.post("/collections/aliases", json={"actions": bad}).status_code == 404
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert wrong == []
+    assert len(asked) > 100
+    assert server.client.get("/collections/live").json()["result"]["points_count"] == 50
 
 
 def test_sigterm_drains_and_exits_with_0(tmp_path):
