@@ -4,12 +4,12 @@ budget_bytes   "1/4", 0.25 or megabytes -> bytes
 choose_design  bytes -> Design, with the reasons; BudgetTooSmallError names the least that works
 
 Everything resident when serving counts: codes, scalars, links, checksums, id codes where they are not in the pages,
-tables of equal vectors, and the scratch of as many searches as there are cores.
+tables of equal vectors, and the scratch of two searches at a time (each further one takes about 1 MB more). Nothing here
+depends on the machine: the same data and budget give the same index everywhere.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -24,6 +24,7 @@ FLOOR_BYTES = 16_000_000
 FIXED_BYTES = 500_000
 SCRATCH_BYTES = 1_000_000
 """Scratch of one search: two buffers of about 100 pages, the table of visited rows, candidates of a few queries."""
+SEARCHES = 2
 FLAT_ROWS = 8_000
 """Up to this many distinct rows all codes are scored: a walk would score a third of them, at random places."""
 DEGREE = 32
@@ -71,10 +72,9 @@ def budget_bytes(budget: str | float, *, n: int, dim: int) -> int:
     return int(budget * 1e6)
 
 
-def fixed_parts(layout: PageLayout, *, threads: int | None = None) -> dict[str, int]:
+def fixed_parts(layout: PageLayout) -> dict[str, int]:
     """Resident bytes that no choice changes."""
-    cores = threads or os.cpu_count() or 1
-    parts = {"fixed": FIXED_BYTES, "scratch": SCRATCH_BYTES * cores, "checksums": 4 * layout.file_pages}
+    parts = {"fixed": FIXED_BYTES, "scratch": SCRATCH_BYTES * SEARCHES, "checksums": 4 * layout.file_pages}
     if not layout.ids_in_pages:
         parts["ids"] = 8 * layout.n
     return parts
