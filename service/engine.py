@@ -11,6 +11,7 @@ answer to a request that was sent after a swap returned never comes from the old
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import resource
 import sqlite3
@@ -19,6 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -73,6 +75,22 @@ class Lease:
         """Give it back."""
         if self.generation is not None:
             self.generation.release()
+
+
+class CountedRelease:
+    """Gives a lease back when the last of several works has let go of it. Threads: any."""
+
+    def __init__(self, lease: Lease, count: int) -> None:
+        self._lease, self._left = lease, count
+        self._lock = threading.Lock()
+
+    def release(self) -> None:
+        """One work less."""
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._lease.release()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,9 +171,17 @@ class Engine:
 
     async def read(self, name: str, work: Callable[[Lease], T], *, timeout_s: float) -> T:
         """work(lease) in the CPU pool. What a read finds damaged is remembered and shown."""
+        return (await self.read_parts(name, [work], timeout_s=timeout_s))[0]
+
+    async def read_parts(self, name: str, works: Sequence[Callable[[Lease], T]], *, timeout_s: float) -> list[T]:
+        """Several works over one lease, in as many threads as are free; their results in order."""
         lease = self.lease(name)
+        release = lease.release if len(works) == 1 else CountedRelease(lease, len(works)).release
         try:
-            return await self.pool.run(lambda: work(lease), timeout_s=timeout_s, release=lease.release)
+            if len(works) == 1:
+                return [await self.pool.run(lambda: works[0](lease), timeout_s=timeout_s, release=release)]
+            runs = (self.pool.run(partial(work, lease), timeout_s=timeout_s, release=release) for work in works)
+            return list(await asyncio.gather(*runs))
         except (CorruptIndexError, ReadFailedError) as error:
             self._note_damage(lease, str(error))
             raise

@@ -1,7 +1,7 @@
 """Queries to points: runs in a thread of the CPU pool, over one lease.
 
 answer_queries()  a batch of queries -> points as JSON; queries that ask for the same share one call of the index
-answer_raw()      the octet-stream form: arrays in, arrays out
+answer_raw()      the octet-stream form: arrays in, arrays out; encode_raw() makes the body of its parts
 retrieve() scroll() count()
 
 Invariant: every score that leaves was looked at: not finite is an error of ours, never null in an answer.
@@ -101,33 +101,47 @@ def answer_queries(lease: Lease, queries: Sequence[Query]) -> Answers:
     return answers
 
 
-def answer_raw(
-    lease: Lease, vectors: np.ndarray, *, k: int, offset: int, options: SearchOptions
-) -> tuple[bytes, WorkDone]:
-    """Header line, ids u64 [n, k], scores f32 [n, k]. Entries past counts[i] are 0. Raises UnsupportedError."""
-    work = WorkDone()
-    index = lease.index
+@dataclass(frozen=True, slots=True)
+class RawAnswer:
+    """ids uint64 [m, k], scores float32 [m, k], counts int64 [m] of some raw queries; entries past a count are 0."""
+
+    ids: np.ndarray
+    scores: np.ndarray
+    counts: np.ndarray
+    work: WorkDone
+
+
+def answer_raw(lease: Lease, vectors: np.ndarray, *, k: int, offset: int, options: SearchOptions) -> RawAnswer:
+    """Hits of queries float32 [m, dim] without an object for each number. Raises UnsupportedError for string ids."""
+    work, index = WorkDone(), lease.index
     if index is None:
-        width, counts = 0, np.zeros(len(vectors), dtype=np.int64)
-        ids, scores = np.zeros((len(vectors), 0), dtype="<u8"), np.zeros((len(vectors), 0), dtype="<f4")
-    else:
-        hits = index.search(vectors, k=min(offset + k, index.n), options=options)
-        if hits.ids.dtype == object:
-            raise UnsupportedError("octet-stream answers of a collection with string ids", "Send the query as JSON.")
-        ids, scores = hits.ids[:, offset:], hits.scores[:, offset:]
-        width = ids.shape[1]
-        counts = np.clip(hits.counts - offset, 0, width)
-        past = np.arange(width) >= counts[:, None]
-        if past.any():
-            ids, scores = np.where(past, np.uint64(0), ids), np.where(past, np.float32(0), scores)
-        _require_finite(scores)
-        _add_work(work, hits.work)
-    header = encode(
-        {"shape": [len(vectors), width], "dtypes": {"ids": "<u8", "scores": "<f4"}, "counts": counts.tolist()}
-    )
+        none = np.zeros((len(vectors), 0))
+        return RawAnswer(none.astype("<u8"), none.astype("<f4"), np.zeros(len(vectors), dtype=np.int64), work)
+    hits = index.search(vectors, k=min(offset + k, index.n), options=options)
+    if hits.ids.dtype == object:
+        raise UnsupportedError("octet-stream answers of a collection with string ids", "Send the query as JSON.")
+    ids, scores = hits.ids[:, offset:], hits.scores[:, offset:]
+    counts = np.clip(hits.counts - offset, 0, ids.shape[1])
+    past = np.arange(ids.shape[1]) >= counts[:, None]
+    if past.any():
+        ids, scores = np.where(past, np.uint64(0), ids), np.where(past, np.float32(0), scores)
+    _require_finite(scores)
+    _add_work(work, hits.work)
+    return RawAnswer(ids.astype("<u8", copy=False), scores.astype("<f4", copy=False), counts, work)
+
+
+def encode_raw(parts: Sequence[RawAnswer]) -> tuple[bytes, WorkDone]:
+    """The body: header line, ids u64 [n, k], scores f32 [n, k]; and the work of all parts."""
+    counts = [count for part in parts for count in part.counts.tolist()]
+    shape = [len(counts), parts[0].ids.shape[1]]
+    header = encode({"shape": shape, "dtypes": {"ids": "<u8", "scores": "<f4"}, "counts": counts})
     # Blanks before the newline align the ids to 8 bytes, so that clients read both arrays in place.
     header += b" " * (-(len(header) + 1) % 8) + b"\n"
-    return header + ids.astype("<u8", copy=False).tobytes() + scores.astype("<f4", copy=False).tobytes(), work
+    work = WorkDone()
+    for part in parts:
+        _add_work(work, part.work)
+    arrays = [*(part.ids.tobytes() for part in parts), *(part.scores.tobytes() for part in parts)]
+    return b"".join([header, *arrays]), work
 
 
 def retrieve(lease: Lease, ids: Sequence[PointId], selection: PayloadSelection, *, with_vector: bool) -> list[Record]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from collections import deque
@@ -72,6 +73,27 @@ def test_info_of_what_is_loading_or_empty(engine):
     assert (info["status"], info["points_count"]) == ("green", 0)
     assert info["config"]["params"]["vectors"] == {"size": 3, "distance": "Dot", "on_disk": True}
     assert info["fullview"]["settings"] == {"bits": 4}
+
+
+def test_parts_of_one_request_share_a_lease(engine):
+    old = put_fake(engine, "c", [[1.0, 0.0]])
+    seen, may_end = [], threading.Event()
+
+    def work(lease):
+        seen.append(lease.index)
+        may_end.wait(10)
+        return not lease.index.closed
+
+    async def read():
+        reading = asyncio.create_task(engine.read_parts("c", [work, work, work], timeout_s=10))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(put_fake, engine, "c", [[0.0, 1.0]])
+        may_end.set()
+        return await reading
+
+    assert asyncio.run(read()) == [True, True, True]
+    assert seen == [old, old, old]
+    assert old.closed
 
 
 def test_deleting_waits_for_readers_and_removes_everything(engine, settings):

@@ -255,6 +255,20 @@ def test_octet_stream_options(client, three):
     refused(raw(client, [[1, 0, 0]] * 1025), 413, "1025")
 
 
+def test_octet_stream_of_many_queries_equals_one_by_one(client, engine):
+    rng = np.random.default_rng(7)
+    vectors = rng.standard_normal((500, 8)).astype(np.float32)
+    put_index(engine, "some", vectors)
+    header, ids, scores = parsed(raw(client, vectors[:70], "some", limit=5))
+    assert header["shape"] == [70, 5]
+    for place in (0, 34, 35, 69):
+        _, one_ids, one_scores = parsed(raw(client, vectors[place : place + 1], "some", limit=5))
+        assert np.array_equal(one_ids[0], ids[place])
+        assert np.array_equal(one_scores[0], scores[place])
+    found = points(query(client, "some", query=vectors[3].tolist(), limit=5))
+    assert [p["id"] for p in found] == ids[3].tolist()
+
+
 def test_octet_stream_needs_integer_ids(client, engine):
     put_index(engine, "names", [[1.0], [2.0]], ids=["a", "b"])
     refused(raw(client, [[1.0]], "names"), 501, "octet-stream", "string ids")
