@@ -105,12 +105,11 @@ def _main(folder: Path) -> None:
     generator = np.random.default_rng(0)
     toy = generator.integers(0, 100, (400, fields["dim"])).astype(fields["dtype"])
     with tempfile.TemporaryDirectory() as scratch:
-        bits = fields["preview_parameters"]["bits"]
         options = BuildOptions(
             metric=fields["metric"],
-            preview="graph" if fields["preview"] == "graph" else "flat",
+            preview=fields["preview"],
             memory_budget=200.0,
-            bits=bits if isinstance(bits, int) else "auto",
+            bits=fields["preview_parameters"]["bits"],
             threads=1,
         )
         build(toy, Path(scratch) / "toy", options=options)

@@ -24,6 +24,7 @@ from index.preview.route import LISTS_FOLDER, Route
 
 KEPT = 300
 """Candidates kept beside those asked for, so that the stop rule, not the heap, decides how many are read."""
+FEW_LISTS = 64
 PROBES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 
 
@@ -56,8 +57,10 @@ class IvfPreview:
         return len(self.route)
 
     def efforts(self) -> tuple[int, ...]:
-        """Numbers of probes worth measuring."""
-        return (*(p for p in PROBES if p < self.lists), self.lists)
+        """Numbers of probes worth measuring: up to half of the lists, or all where they are few."""
+        if self.lists <= FEW_LISTS:
+            return (*(p for p in PROBES if p < self.lists), self.lists)
+        return tuple(p for p in PROBES if p <= max(FEW_LISTS, self.lists // 2))
 
     def candidates(self, queries: PreparedQueries, *, effort: int, width: int, scratch: Scratch) -> Candidates:
         """The nearest nodes of the `effort` nearest lists, KEPT more than asked for."""
