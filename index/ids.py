@@ -35,12 +35,10 @@ FORMAT_VERSION = 1
 
 IDS_FOLDER = "ids"
 TABLE_NAME = "table.bin"
-STRINGS_NAME = "strings.bin"
 CODES_NAME = "codes.npy"
 
-_TABLE_MAGIC, _STRINGS_MAGIC = b"FVIDTABL", b"FVIDSTRG"
-_TABLE_FIELDS = struct.Struct("<8sIIQQQ24x")
-_STRINGS_FIELDS = struct.Struct("<8sIIQQ")
+_MAGIC = b"FVIDTABL"
+_FIELDS = struct.Struct("<8sIIQQQQ16x")
 _KINDS: dict[int, Literal["integers", "mixed"]] = {1: "integers", 2: "mixed"}  # stored in byte 12; never renumber
 
 _HEX = "[0-9a-fA-F]"
@@ -126,39 +124,40 @@ def write_ids(
 
     place = Path(folder) / IDS_FOLDER
     place.mkdir(exist_ok=True)
+    raw = [text.encode() for text in strings]
+    ends = np.fromiter(accumulate(map(len, raw), initial=0), np.dtype("<i8"), len(raw) + 1)
     kind = 2 if strings else 1
     with (place / TABLE_NAME).open("wb") as file:
-        file.write(_TABLE_FIELDS.pack(_TABLE_MAGIC, FORMAT_VERSION, kind, n, len(integers), len(strings)))
+        file.write(_FIELDS.pack(_MAGIC, FORMAT_VERSION, kind, n, len(integers), len(strings), int(ends[-1])))
         file.write(integers.astype("<u8", copy=False).data)
         file.write(rows.astype("<i8", copy=False).data)
-    if strings:
-        _write_strings(place / STRINGS_NAME, strings)
+        if strings:
+            file.write(ends.data)
+            file.writelines(raw)
     if codes_file:
         save_array(place / CODES_NAME, codes.astype("<u8", copy=False))
     return codes
 
 
 class IdTable:
-    """The ids of one generation, on disk. Nothing is resident that grows with n.
+    """The ids of one generation, on disk, behind one descriptor. Nothing is resident that grows with n.
 
     kind: "integers" or "mixed" (strings occur). n: ids. Threads: any number at once; close() after the last call.
     All calls may raise ReadFailedError and CorruptIndexError.
     """
 
-    def __init__(self, folder: Path, table_fd: int, strings_fd: int) -> None:
-        self._folder, self._table_fd, self._strings_fd = folder, table_fd, strings_fd
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._path, self._fd = folder, folder / IDS_FOLDER / TABLE_NAME, -1
         self.kind: Literal["integers", "mixed"] = "integers"
         self.n = self._n_integers = self._n_strings = 0
-        self._rows_at = self._strings_at = 0
+        self._rows_at = self._offsets_at = self._strings_at = 0
 
     @classmethod
     def open(cls, folder: Path | str) -> IdTable:
         """Open ids/ in a generation's folder. Raises CorruptIndexError, UnsupportedFormatError."""
-        table = cls(Path(folder), -1, -1)
+        table = cls(Path(folder))
         try:
-            table._open_table()
-            if table.kind == "mixed":
-                table._open_strings()
+            table._open()
         except BaseException:
             table.close()
             raise
@@ -215,10 +214,10 @@ class IdTable:
         return np.asarray(codes, np.uint64)
 
     def close(self) -> None:
-        """Close the files. May be called twice."""
-        for fd in {self._table_fd, self._strings_fd} - {-1}:
-            os.close(fd)
-        self._table_fd = self._strings_fd = -1
+        """Close the file. May be called twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
 
     def __enter__(self) -> IdTable:
         return self
@@ -233,10 +232,8 @@ class IdTable:
 
     def _integer_ranks(self, integers: UInt64Array) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
         ranks, present = np.empty(len(integers), np.int64), np.zeros(len(integers), np.bool_)
-        code = id_lookup.lower_bound_integers(
-            self._table_fd, _TABLE_FIELDS.size, self._n_integers, integers, ranks, present
-        )
-        self._raise_unless_ok(code, TABLE_NAME)
+        code = id_lookup.lower_bound_integers(self._fd, _FIELDS.size, self._n_integers, integers, ranks, present)
+        self._raise_unless_ok(code)
         return ranks, present
 
     def _string_ranks(self, strings: list[str]) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
@@ -246,9 +243,9 @@ class IdTable:
             ends = np.fromiter(accumulate(map(len, raw), initial=0), np.int64, len(raw) + 1)
             wanted = np.frombuffer(b"".join(raw), np.uint8)
             code = id_lookup.lower_bound_strings(
-                self._strings_fd, _STRINGS_FIELDS.size, self._strings_at, self._n_strings, wanted, ends, ranks, present
+                self._fd, self._offsets_at, self._strings_at, self._n_strings, wanted, ends, ranks, present
             )
-            self._raise_unless_ok(code, STRINGS_NAME)
+            self._raise_unless_ok(code)
         return ranks + self._n_integers, present
 
     def _rank_of(self, value: Id) -> int:
@@ -264,74 +261,56 @@ class IdTable:
         outside = np.flatnonzero((found < 0) | (found >= self.n))
         if len(outside):
             offset = self._rows_at + 8 * int(ranks[here][outside[0]])
-            path = self._folder / IDS_FOLDER / TABLE_NAME
             found_text = f"row {found[outside[0]]}"
-            raise self._corrupt(path, CorruptReason.HEADER, f"a row below {self.n}", found_text, offset=offset)
+            raise self._corrupt(self._path, CorruptReason.HEADER, f"a row below {self.n}", found_text, offset=offset)
         rows[here] = found
         return rows
 
     def _integers_at(self, ranks: Int64Array) -> UInt64Array:
-        return self._words_at(_TABLE_FIELDS.size, ranks).view(np.uint64)
+        return self._words_at(_FIELDS.size, ranks).view(np.uint64)
 
     def _words_at(self, offset: int, positions: Int64Array) -> Int64Array:
         words = np.empty(len(positions), np.int64)
-        self._raise_unless_ok(id_lookup.read_words(self._table_fd, offset, positions, words), TABLE_NAME)
+        self._raise_unless_ok(id_lookup.read_words(self._fd, offset, positions, words))
         return words
 
     def _strings_of(self, ranks: Int64Array) -> list[str]:
         raw = np.empty((len(ranks), id_lookup.STRING_BYTES_MAX), np.uint8)
         lengths = np.empty(len(ranks), np.int64)
-        code = id_lookup.read_strings(self._strings_fd, _STRINGS_FIELDS.size, self._strings_at, ranks, raw, lengths)
-        self._raise_unless_ok(code, STRINGS_NAME)
+        code = id_lookup.read_strings(self._fd, self._offsets_at, self._strings_at, ranks, raw, lengths)
+        self._raise_unless_ok(code)
         try:
             return [row[:length].tobytes().decode() for row, length in zip(raw, lengths, strict=True)]
         except UnicodeDecodeError as error:
-            path = self._folder / IDS_FOLDER / STRINGS_NAME
-            raise self._corrupt(path, CorruptReason.HEADER, "UTF-8", str(error)) from None
+            raise self._corrupt(self._path, CorruptReason.HEADER, "UTF-8", str(error)) from None
 
     # --- opening ------------------------------------------------------------------------------------------------
 
-    def _open_table(self) -> None:
-        path = self._folder / IDS_FOLDER / TABLE_NAME
-        self._table_fd, header, size = self._open_file(path, _TABLE_FIELDS.size)
-        magic, version, kind, n, n_integers, n_strings = _TABLE_FIELDS.unpack(header)
-        require_version((magic, version), _TABLE_MAGIC, FORMAT_VERSION, path, folder=self._folder)
-        if kind not in _KINDS or n != n_integers + n_strings:
+    def _open(self) -> None:
+        path = self._path
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise self._corrupt(path, CorruptReason.MISSING, "a file", "nothing") from None
+        size, header = os.fstat(self._fd).st_size, os.pread(self._fd, _FIELDS.size, 0)
+        if len(header) < _FIELDS.size:
+            raise self._corrupt(path, CorruptReason.SIZE, _FIELDS.size, size)
+        magic, version, kind, n, n_integers, n_strings, n_bytes = _FIELDS.unpack(header)
+        require_version((magic, version), _MAGIC, FORMAT_VERSION, path, folder=self._folder)
+        if kind not in _KINDS or n != n_integers + n_strings or (kind == 2) != (n_strings > 0):
             found = f"kind {kind}, {n} = {n_integers} + {n_strings} ids"
             raise self._corrupt(path, CorruptReason.HEADER, "kind 1 or 2 and a sum", found, offset=12)
-        needed = _TABLE_FIELDS.size + 8 * n_integers + 8 * n
-        if size != needed:
-            raise self._corrupt(path, CorruptReason.SIZE, needed, size)
         self.kind, self.n, self._n_integers, self._n_strings = _KINDS[kind], n, n_integers, n_strings
-        self._rows_at = _TABLE_FIELDS.size + 8 * n_integers
-
-    def _open_strings(self) -> None:
-        path = self._folder / IDS_FOLDER / STRINGS_NAME
-        self._strings_fd, header, size = self._open_file(path, _STRINGS_FIELDS.size)
-        magic, version, _, n_strings, n_bytes = _STRINGS_FIELDS.unpack(header)
-        require_version((magic, version), _STRINGS_MAGIC, FORMAT_VERSION, path, folder=self._folder)
-        if n_strings != self._n_strings:
-            raise self._corrupt(path, CorruptReason.HEADER, f"{self._n_strings} strings", f"{n_strings}", offset=16)
-        self._strings_at = _STRINGS_FIELDS.size + 8 * (n_strings + 1)
+        self._rows_at = _FIELDS.size + 8 * n_integers
+        self._offsets_at = self._rows_at + 8 * n
+        self._strings_at = self._offsets_at + (8 * (n_strings + 1) if n_strings else 0)
         if size != self._strings_at + n_bytes:
             raise self._corrupt(path, CorruptReason.SIZE, self._strings_at + n_bytes, size)
 
-    def _open_file(self, path: Path, header_bytes: int) -> tuple[int, bytes, int]:
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise self._corrupt(path, CorruptReason.MISSING, "a file", "nothing") from None
-        size = os.fstat(fd).st_size
-        header = os.pread(fd, header_bytes, 0)
-        if len(header) < header_bytes:
-            os.close(fd)
-            raise self._corrupt(path, CorruptReason.SIZE, header_bytes, size)
-        return fd, header, size
-
-    def _raise_unless_ok(self, code: int | np.int64, name: str) -> None:
+    def _raise_unless_ok(self, code: int | np.int64) -> None:
         if code == id_lookup.READ_OK:
             return
-        path = self._folder / IDS_FOLDER / name
+        path = self._path
         if code < 0:
             raise ReadFailedError(path=path, offset_bytes=0, error_number=-int(code))
         if code == id_lookup.READ_SHORT:
@@ -387,12 +366,3 @@ def _refuse_duplicates(ids: UInt64Array | list[str], rows: Int64Array) -> None:
         value = ids[i]
         pair = sorted((int(rows[i]), int(rows[i + 1])))
         raise DuplicateIdError(id=value if isinstance(value, str) else int(value), rows=(pair[0], pair[1]))
-
-
-def _write_strings(path: Path, strings: list[str]) -> None:
-    raw = [text.encode() for text in strings]
-    ends = np.fromiter(accumulate(map(len, raw), initial=0), np.dtype("<i8"), len(raw) + 1)
-    with path.open("wb") as file:
-        file.write(_STRINGS_FIELDS.pack(_STRINGS_MAGIC, FORMAT_VERSION, 0, len(strings), int(ends[-1])))
-        file.write(ends.data)
-        file.writelines(raw)

@@ -3,14 +3,17 @@
 PayloadWriter   append() rows in disk order, close()
 PayloadFile     get() the JSON of rows; nothing is resident
 
-Each record carries a checksum of its own, so that damage is found by the read that meets it. docs/format.md describes
-the two files. Not here: filters over payloads.
+Records lie in one file, then the offsets of all; the header that says where those begin is written last. Each record
+carries a checksum of its own, so that damage is found by the read that meets it. docs/format.md describes each byte.
+Not here: filters over payloads.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import struct
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -27,11 +30,9 @@ from index.fullview.headers import require_version
 FORMAT_VERSION = 1
 PAYLOAD_FOLDER = "payload"
 DATA_NAME = "data.bin"
-OFFSETS_NAME = "offsets.bin"
 
-_DATA_MAGIC, _OFFSETS_MAGIC = b"FVPAYLOD", b"FVPAYOFF"
-_DATA_FIELDS = struct.Struct("<8sII")
-_OFFSETS_FIELDS = struct.Struct("<8sIIQQ")
+_MAGIC = b"FVPAYLOD"
+_FIELDS = struct.Struct("<8sIIQQ")
 _CHECKSUM = struct.Struct("<I")
 _OFFSET = struct.Struct("<q")
 _SPAN = struct.Struct("<qq")
@@ -40,16 +41,18 @@ _encoder = msgspec.json.Encoder()
 
 
 class PayloadWriter:
-    """Writes payload/ of the generation in `folder`. A context manager; left by an exception it abandons the files."""
+    """Writes payload/ of the generation in `folder`. A context manager; left by an exception it abandons the file.
+
+    Streams: offsets wait in a nameless file beside it, so that memory does not grow with the rows.
+    """
 
     def __init__(self, folder: Path | str) -> None:
         place = Path(folder) / PAYLOAD_FOLDER
         place.mkdir(exist_ok=True)
-        self._rows, self._end = 0, _DATA_FIELDS.size
+        self._rows, self._end = 0, _FIELDS.size
         self._data = (place / DATA_NAME).open("wb", buffering=1 << 20)
-        self._offsets = (place / OFFSETS_NAME).open("wb", buffering=1 << 16)
-        self._data.write(_DATA_FIELDS.pack(_DATA_MAGIC, FORMAT_VERSION, 0))
-        self._offsets.write(_OFFSETS_FIELDS.pack(_OFFSETS_MAGIC, 0, 0, 0, 0))  # version 0: not finished
+        self._offsets = tempfile.TemporaryFile(dir=place, buffering=1 << 16)  # noqa: SIM115 (open until close())
+        self._data.write(_FIELDS.pack(_MAGIC, 0, 0, 0, 0))  # version 0: not finished
         self._offsets.write(_OFFSET.pack(self._end))
 
     def append(self, payloads: Iterable[Mapping[str, Any] | bytes | None]) -> None:
@@ -65,18 +68,20 @@ class PayloadWriter:
             self._rows += 1
 
     def close(self) -> None:
-        """Write the header last. May be called twice."""
-        if self._offsets.closed:
+        """Write the offsets, then the header. May be called twice."""
+        if self._data.closed:
             return
         try:
-            self._data.flush()
             self._offsets.seek(0)
-            self._offsets.write(_OFFSETS_FIELDS.pack(_OFFSETS_MAGIC, FORMAT_VERSION, 0, self._rows, self._end))
+            shutil.copyfileobj(self._offsets, self._data, 1 << 20)
+            self._data.flush()
+            self._data.seek(0)
+            self._data.write(_FIELDS.pack(_MAGIC, FORMAT_VERSION, 0, self._rows, self._end))
         finally:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the files as they are; without close() before, they are refused."""
+        """Close the file as it is; without close() before, it is refused."""
         # Closing writes what is buffered, which a full disk refuses.
         try:
             self._data.close()
@@ -96,12 +101,14 @@ class PayloadWriter:
 
 
 class PayloadFile:
-    """The payloads of one generation, on disk. n: rows. Threads: any number at once; close() after the last call."""
+    """The payloads of one generation, on disk, behind one descriptor. n: rows.
+
+    Threads: any number at once; close() after the last call.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._place = folder, folder / PAYLOAD_FOLDER
-        self._data_fd = self._offsets_fd = -1
-        self.n = 0
+        self._folder, self._path, self._fd = folder, folder / PAYLOAD_FOLDER / DATA_NAME, -1
+        self.n = self._offsets_at = 0
 
     @classmethod
     def open(cls, folder: Path | str) -> PayloadFile:
@@ -122,10 +129,10 @@ class PayloadFile:
         return [self._record(row) for row in np.asarray(rows, np.int64).tolist()]
 
     def close(self) -> None:
-        """Close the files. May be called twice."""
-        for fd in {self._data_fd, self._offsets_fd} - {-1}:
-            os.close(fd)
-        self._data_fd = self._offsets_fd = -1
+        """Close the file. May be called twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
 
     def __enter__(self) -> PayloadFile:
         return self
@@ -140,60 +147,43 @@ class PayloadFile:
 
     def _record(self, row: int) -> bytes | None:
         if not 0 <= row < self.n:
-            raise IndexError(f"row {row} was asked for, {self._place} has rows 0 to {self.n - 1}")
-        offset = _OFFSETS_FIELDS.size + row * _OFFSET.size
-        begin, end = _SPAN.unpack(self._read(self._offsets_fd, OFFSETS_NAME, offset, _SPAN.size))
+            raise IndexError(f"row {row} was asked for, {self._path} has rows 0 to {self.n - 1}")
+        offset = self._offsets_at + row * _OFFSET.size
+        begin, end = _SPAN.unpack(self._read(offset, _SPAN.size))
+        if not _FIELDS.size <= begin <= end <= self._offsets_at or 0 < end - begin <= _CHECKSUM.size:
+            raise self._corrupt(CorruptReason.HEADER, "ascending offsets", f"{begin}, {end}", offset)
         if begin == end:
             return None
-        if not _DATA_FIELDS.size <= begin < end - _CHECKSUM.size or end > self._data_bytes:
-            raise self._corrupt(OFFSETS_NAME, CorruptReason.HEADER, "ascending offsets", f"{begin}, {end}", offset)
-        record = self._read(self._data_fd, DATA_NAME, begin, end - begin)
+        record = self._read(begin, end - begin)
         raw = record[_CHECKSUM.size :]
         (expected,), found = _CHECKSUM.unpack_from(record), xxhash.xxh32_intdigest(raw)
         if expected != found:
-            raise self._corrupt(DATA_NAME, CorruptReason.CHECKSUM, expected, found, begin)
+            raise self._corrupt(CorruptReason.CHECKSUM, expected, found, begin)
         return raw
 
-    def _read(self, fd: int, name: str, offset: int, n_bytes: int) -> bytes:
+    def _read(self, offset: int, n_bytes: int) -> bytes:
         try:
-            raw = os.pread(fd, n_bytes, offset)
+            raw = os.pread(self._fd, n_bytes, offset)
         except OSError as error:
-            raise ReadFailedError(
-                path=self._place / name, offset_bytes=offset, error_number=error.errno or 0
-            ) from error
+            raise ReadFailedError(path=self._path, offset_bytes=offset, error_number=error.errno or 0) from error
         if len(raw) < n_bytes:
-            raise self._corrupt(name, CorruptReason.SIZE, offset + n_bytes, os.fstat(fd).st_size, offset)
+            raise self._corrupt(CorruptReason.SIZE, offset + n_bytes, os.fstat(self._fd).st_size, offset)
         return raw
 
     def _open(self) -> None:
-        self._data_fd = self._open_file(DATA_NAME)
-        magic, version, _ = _DATA_FIELDS.unpack(self._read(self._data_fd, DATA_NAME, 0, _DATA_FIELDS.size))
-        path = self._place / DATA_NAME
-        require_version((magic, version), _DATA_MAGIC, FORMAT_VERSION, path, folder=self._folder)
-        self._offsets_fd = self._open_file(OFFSETS_NAME)
-        header = self._read(self._offsets_fd, OFFSETS_NAME, 0, _OFFSETS_FIELDS.size)
-        magic, version, _, self.n, self._data_bytes = _OFFSETS_FIELDS.unpack(header)
-        path = self._place / OFFSETS_NAME
-        require_version((magic, version), _OFFSETS_MAGIC, FORMAT_VERSION, path, folder=self._folder)
-        for fd, name, needed in (
-            (self._data_fd, DATA_NAME, self._data_bytes),
-            (self._offsets_fd, OFFSETS_NAME, _OFFSETS_FIELDS.size + _OFFSET.size * (self.n + 1)),
-        ):
-            size = os.fstat(fd).st_size
-            if size != needed:
-                raise self._corrupt(name, CorruptReason.SIZE, needed, size, 0)
-
-    def _open_file(self, name: str) -> int:
         try:
-            return os.open(self._place / name, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            raise self._corrupt(name, CorruptReason.MISSING, "a file", "nothing", 0) from None
+            raise self._corrupt(CorruptReason.MISSING, "a file", "nothing", 0) from None
+        magic, version, _, self.n, self._offsets_at = _FIELDS.unpack(self._read(0, _FIELDS.size))
+        require_version((magic, version), _MAGIC, FORMAT_VERSION, self._path, folder=self._folder)
+        size, needed = os.fstat(self._fd).st_size, self._offsets_at + _OFFSET.size * (self.n + 1)
+        if size != needed:
+            raise self._corrupt(CorruptReason.SIZE, needed, size, 0)
 
-    def _corrupt(
-        self, name: str, reason: CorruptReason, expected: int | str, found: int | str, offset: int
-    ) -> CorruptIndexError:
+    def _corrupt(self, reason: CorruptReason, expected: int | str, found: int | str, offset: int) -> CorruptIndexError:
         return CorruptIndexError(
-            path=self._place / name,
+            path=self._path,
             offset_bytes=offset,
             reason=reason,
             expected=expected,

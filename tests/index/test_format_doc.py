@@ -19,10 +19,8 @@ NAMES = [
     "vectors.bin",
     "vectors.sum",
     "ids/table.bin",
-    "ids/strings.bin",
     "ids/codes.npy",
     "payload/data.bin",
-    "payload/offsets.bin",
 ]
 IDS = ["b", 9007199254740993, "550E8400-E29B-41D4-A716-446655440000", 7]  # in source order
 DISK_ORDER = np.array([2, 0, 3, 1])  # disk row -> source row

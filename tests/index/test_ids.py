@@ -162,23 +162,25 @@ def test_padding_codes_of_a_mixed_table_are_none(tmp_path):
         assert found.tolist() == [["a", None], [4, None]]
 
 
-@pytest.mark.parametrize("name", ["table.bin", "strings.bin"])
-def test_damaged_files_are_refused_by_name(tmp_path, name):
-    written(tmp_path, ["a", "b", 4])
-    path = tmp_path / "ids" / name
+@pytest.mark.parametrize("ids", [["a", "b", 4], [3, 4]])
+def test_a_damaged_file_is_refused_by_name(tmp_path, ids):
+    written(tmp_path, ids)
+    path = tmp_path / "ids" / "table.bin"
     whole = path.read_bytes()
     for damaged, error in [
         (whole[:-1], CorruptIndexError),
+        (whole + b"x", CorruptIndexError),
         (whole[:20], CorruptIndexError),
         (b"X" + whole[1:], CorruptIndexError),
         (whole[:8] + b"\x02" + whole[9:], UnsupportedFormatError),
+        (whole[:12] + bytes([3 - whole[12]]) + whole[13:], CorruptIndexError),  # the other kind
     ]:
         path.write_bytes(damaged)
-        with pytest.raises(error, match=name):
+        with pytest.raises(error, match=r"table\.bin"):
             IdTable.open(tmp_path)
         assert path.read_bytes() == damaged
     path.unlink()
-    with pytest.raises(CorruptIndexError, match=name) as caught:
+    with pytest.raises(CorruptIndexError, match=r"table\.bin") as caught:
         IdTable.open(tmp_path)
     assert caught.value.reason is CorruptReason.MISSING
     assert f"fullview check {tmp_path}`" in str(caught.value)
@@ -186,22 +188,19 @@ def test_damaged_files_are_refused_by_name(tmp_path, name):
 
 def test_damage_inside_is_found_where_it_can_be(tmp_path):
     written(tmp_path, ["a", 4])
-    table_path, strings_path = tmp_path / "ids" / "table.bin", tmp_path / "ids" / "strings.bin"
-    table_bytes = table_path.read_bytes()
-    table_path.write_bytes(table_bytes[:-1] + b"\x7f")  # the row of "a"
-    with IdTable.open(tmp_path) as table, pytest.raises(CorruptIndexError, match="expected a row below 2"):
-        table.rows_of(["a"])
-    table_path.write_bytes(table_bytes)
-    strings = bytearray(strings_path.read_bytes())
-    strings[-1] = 0xFF
-    strings_path.write_bytes(strings)
+    path = tmp_path / "ids" / "table.bin"
+    whole = path.read_bytes()
+    row_of_a, begin_of_a = 64 + 8 + 8, 64 + 8 + 16  # after the header and one integer; after both rows
+    for place, damage, words in [
+        (row_of_a + 7, b"\x7f", "expected a row below 2"),
+        (begin_of_a, b"\xf0\xff", "impossible length"),
+    ]:
+        path.write_bytes(whole[:place] + damage + whole[place + len(damage) :])
+        with IdTable.open(tmp_path) as table, pytest.raises(CorruptIndexError, match=words):
+            table.rows_of(["a"])
+    path.write_bytes(whole[:-1] + b"\xff")
     with IdTable.open(tmp_path) as table, pytest.raises(CorruptIndexError, match="UTF-8"):
         table.in_order(None, 5)
-    strings[32 + 8] = 0xF0
-    strings[32 + 9] = 0xFF
-    strings_path.write_bytes(strings)
-    with IdTable.open(tmp_path) as table, pytest.raises(CorruptIndexError, match="impossible length"):
-        table.rows_of(["a"])
 
 
 def test_a_file_cut_while_open_is_an_error_not_an_answer(tmp_path):

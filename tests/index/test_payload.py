@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -50,28 +51,41 @@ def test_raw_json_is_kept_byte_for_byte(tmp_path):
 def test_an_unfinished_file_is_refused(tmp_path):
     with pytest.raises(TypeError), PayloadWriter(tmp_path) as writer:
         writer.append([{"a": 1}, {"a": object()}])
-    with pytest.raises(UnsupportedFormatError, match=r"offsets\.bin has format version 0"):
+    assert [path.name for path in (tmp_path / "payload").iterdir()] == ["data.bin"]
+    with pytest.raises(UnsupportedFormatError, match=r"data\.bin has format version 0"):
         PayloadFile.open(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["data.bin", "offsets.bin"])
-def test_damaged_files_are_refused_by_name(tmp_path, name):
+def test_a_writer_that_is_cut_off_leaves_a_file_that_is_refused(tmp_path):
+    writer = PayloadWriter(tmp_path)
+    writer.append([{"a": "x" * 1000}] * 3000)
+    assert (tmp_path / "payload" / "data.bin").stat().st_size > 1 << 20  # what is written streams
+    with pytest.raises(UnsupportedFormatError, match="format version 0"):
+        PayloadFile.open(tmp_path)
+    writer.close()
+    writer.close()
+    with PayloadFile.open(tmp_path) as file:
+        assert (file.n, file.get([2999])) == (3000, [b'{"a":"' + b"x" * 1000 + b'"}'])
+
+
+def test_a_damaged_file_is_refused_by_name(tmp_path):
     with PayloadWriter(tmp_path) as writer:
         writer.append([{"a": 1}, {"b": 2}])
-    path = tmp_path / "payload" / name
+    path = tmp_path / "payload" / "data.bin"
     whole = path.read_bytes()
     for damaged, error in [
         (whole[:-1], CorruptIndexError),
+        (whole + b"x", CorruptIndexError),
         (whole[:9], CorruptIndexError),
         (b"X" + whole[1:], CorruptIndexError),
         (whole[:8] + b"\x02" + whole[9:], UnsupportedFormatError),
     ]:
         path.write_bytes(damaged)
-        with pytest.raises(error, match=name):
+        with pytest.raises(error, match=r"data\.bin"):
             PayloadFile.open(tmp_path)
         assert path.read_bytes() == damaged
     path.unlink()
-    with pytest.raises(CorruptIndexError, match=name) as caught:
+    with pytest.raises(CorruptIndexError, match=r"data\.bin") as caught:
         PayloadFile.open(tmp_path)
     assert caught.value.reason is CorruptReason.MISSING
 
@@ -81,8 +95,8 @@ def test_each_flipped_bit_of_a_record_is_found(tmp_path):
         writer.append([{"a": 1}, {"title": "x"}])
     path = tmp_path / "payload" / "data.bin"
     whole = path.read_bytes()
-    begin = 16 + 4 + len(b'{"a":1}')
-    for place in range(begin, len(whole)):
+    begin = 32 + 4 + len(b'{"a":1}')
+    for place in range(begin, len(whole) - 3 * 8):  # the offsets of two rows and the end follow
         damaged = bytearray(whole)
         damaged[place] ^= 1 << (place % 8)
         path.write_bytes(damaged)
@@ -96,15 +110,16 @@ def test_each_flipped_bit_of_a_record_is_found(tmp_path):
 def test_damaged_offsets_and_a_file_cut_while_open(tmp_path):
     with PayloadWriter(tmp_path) as writer:
         writer.append([{"a": 1}, {"b": 2}])
-    path = tmp_path / "payload" / "offsets.bin"
+    path = tmp_path / "payload" / "data.bin"
     whole = path.read_bytes()
-    path.write_bytes(whole[:32] + b"\xff" * 8 + whole[40:])
-    with PayloadFile.open(tmp_path) as file, pytest.raises(CorruptIndexError, match="ascending offsets"):
-        file.get([0])
+    begin, row_1, end = len(whole) - 24, len(whole) - 16, len(whole) - 8
+    for place, offset in [(begin, -1), (begin, 31), (row_1, 32 + 4), (row_1, begin + 1), (end, begin + 1)]:
+        path.write_bytes(whole[:place] + offset.to_bytes(8, "little", signed=True) + whole[place + 8 :])
+        with PayloadFile.open(tmp_path) as file, pytest.raises(CorruptIndexError, match="ascending offsets"):
+            file.get([0, 1])
     path.write_bytes(whole)
     with PayloadFile.open(tmp_path) as file:
-        with (tmp_path / "payload" / "data.bin").open("r+b") as data:
-            data.truncate(20)
+        os.truncate(path, 20)
         with pytest.raises(CorruptIndexError, match="wrong size"):
             file.get([1])
         file.close()
