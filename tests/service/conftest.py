@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from fake_index import PAYLOAD, VECTORS, open_fake, put_fake
-from real_index import put_index
 from starlette.testclient import TestClient
 
 from service.app import create_app
@@ -30,12 +29,6 @@ def client(settings: Settings) -> Iterator[TestClient]:
 @pytest.fixture
 def engine(client: TestClient) -> Any:
     return client.app.state.parts.engine
-
-
-@pytest.fixture
-def three(engine: Any) -> Any:
-    """Collection `three`: cosine, ids 1, 2, 3 with payload."""
-    return put_index(engine, "three", VECTORS, ids=[1, 2, 3], payload=PAYLOAD)
 
 
 @pytest.fixture

@@ -8,7 +8,30 @@ import threading
 
 import numpy as np
 import pytest
+from fake_index import PAYLOAD, VECTORS
 from real_index import put_index
+from starlette.testclient import TestClient
+
+from service.app import create_app
+from service.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    """One application for all tests here: none of them changes what another one reads."""
+    with TestClient(create_app(Settings(data_dir=tmp_path_factory.mktemp("points") / "data"))) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def engine(client):
+    return client.app.state.parts.engine
+
+
+@pytest.fixture(scope="module")
+def three(engine):
+    """Collection `three`: cosine, ids 1, 2, 3 with payload."""
+    return put_index(engine, "three", VECTORS, ids=[1, 2, 3], payload=PAYLOAD)
 
 
 def query(client, collection="three", **body):

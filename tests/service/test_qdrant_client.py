@@ -203,7 +203,7 @@ def test_a_key(tmp_path):
             with_key = QdrantClient(url=server.url, api_key="sesame", check_compatibility=False)
         assert with_key.get_collections().collections == []
         with_key.close()
-        without = QdrantClient(url=server.url)
+        without = QdrantClient(url=server.url, check_compatibility=False)
         with pytest.raises(UnexpectedResponse) as caught:
             without.get_collections()
         assert caught.value.status_code == 401
