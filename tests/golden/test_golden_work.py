@@ -2,6 +2,9 @@
 
 A change that makes searches score more rows or read more pages shows here, however fast the machine is. To accept new
 numbers: FULLVIEW_REWRITE_GOLDEN=1 pytest tests/golden, then look at the difference before it is committed.
+
+Compiled sums of floats run in the order that suits the processor, so codes differ in a bit here and there between kinds
+of processors. On the kind that is recorded every number must be the same; on another the totals may differ by ELSEWHERE.
 """
 
 from __future__ import annotations
@@ -10,13 +13,20 @@ import json
 import os
 from pathlib import Path
 
+import llvmlite.binding
 import numpy as np
 import pytest
+from numba.core import config
 
 from index import BuildOptions, SearchOptions, build, open_index
 
 FOLDER = Path(__file__).parent
 ROWS, QUERIES = 12_000, 20
+COUNTERS = ("rows_scored", "hops", "candidates", "pages_read")
+ELSEWHERE = {"promised": 0.5, "beam_64_rerank_20": 0.15, "exact": 0.0}
+"""Rows that fall on the other side of one cut change the pages of twenty queries by some 6 %; a promise may choose the
+next operating point."""
+PROCESSOR = config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
 CASES = {
     "promised": SearchOptions(),
     "beam_64_rerank_20": SearchOptions(beam=64, rerank=20),
@@ -43,13 +53,10 @@ def observed(index, queries: np.ndarray, case: str) -> dict:
     work = hits.work
     return {
         "description": DESCRIPTIONS[case],
+        "processor": PROCESSOR,
         "rows": ROWS,
         "top_ids": [row[:3].tolist() for row in hits.ids],
-        "rows_scored": work.rows_scored.tolist(),
-        "hops": work.hops.tolist(),
-        "candidates": work.candidates.tolist(),
-        "pages_read": work.pages_read.tolist(),
-    }
+    } | {name: getattr(work, name).tolist() for name in COUNTERS}
 
 
 def written(values: dict) -> str:
@@ -66,7 +73,11 @@ def test_the_work_of_twenty_searches_is_as_recorded(opened, wordnet, case):
         path.write_text(written(found))
     assert path.exists(), f"{path.name} is missing: write it with FULLVIEW_REWRITE_GOLDEN=1 and commit it"
     recorded = json.loads(path.read_text())
-    assert {name: found[name] for name in recorded} == recorded
+    assert recorded.keys() == found.keys()
+    if recorded["processor"] == PROCESSOR:
+        assert found == recorded
+    for name in COUNTERS:
+        assert sum(found[name]) == pytest.approx(sum(recorded[name]), rel=ELSEWHERE[case]), name
     assert written(recorded) == path.read_text(), "the file is not as the test writes it"
 
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from index.codes import Coder, encode_int8
 from index.graph import GraphOptions, GraphRows, build_graph
 from index.options import Metric, PreviewKind
-from index.preview import Groups, Preview, Scratch
+from index.preview import Preview, Scratch
 from index.preview.base import Candidates
 from index.preview.flat import FlatPreview
 from index.preview.graph import GraphPreview
+from index.preview.groups import Groups
 from index.preview.resident import HUGE_PAGE_BYTES, load_resident, resident_array
 
 
