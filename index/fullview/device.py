@@ -95,7 +95,7 @@ def measure_reads(
                     if rate is not None:
                         rates["fio"].append(rate)
             reader.close()
-            mode, reason, direct = file.mode.value, file.reason, file.page_fd != file.scan_fd
+            mode, reason, direct = file.mode.value, file.reason, file.direct
     return DeviceReads(
         depth=depth,
         seconds=seconds,

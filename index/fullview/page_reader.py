@@ -145,9 +145,11 @@ class PageReader(ABC):
             self._adopt()
         with self._lock:
             self._require_usable()
-            posix.read_sequential(self._file.scan_fd, start_page, count, out, self._expected, failure)
-            if failure[0] >= 0:
-                self._raise_failure(start_page + int(failure[0]), failure, self._file.scan_fd)
+            # Opened for each call, so that nothing is left open between two: 5 us beside 40 us for 1 MiB in the cache.
+            with self._file.scan_descriptor(aligned=out.ctypes.data % PAGE_BYTES == 0) as fd:
+                posix.read_sequential(fd, start_page, count, out, self._expected, failure)
+                if failure[0] >= 0:
+                    self._raise_failure(start_page + int(failure[0]), failure, fd)
 
     def close(self) -> None:
         """Wait for reads in flight and give everything back. May be called twice, and from another thread."""

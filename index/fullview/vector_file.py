@@ -1,28 +1,33 @@
-"""The vector file of an open generation: its descriptors, its checksums in memory, and the way it is read.
+"""The vector file of an open generation: its descriptor, its checksums in memory, and the way it is read.
 
 VectorFile.open()     choose and try a way of reading; believe nothing unchecked
 VectorFile.reader()   a PageReader, one for each thread that searches
 VectorFile.close()    waits for reads in flight
 
-The descriptors are taken at open(): replacing or deleting the folder does not touch who has it open.
+The descriptor is taken at open(): replacing or deleting the folder does not touch who has it open. Pages of a search
+may come past the page cache, scans go through it: a scan opens the same file anew and closes it, so that an idle index
+holds one descriptor.
 Ways, in this order: Linux AIO with O_DIRECT, threads with O_DIRECT, the page cache. The reason for not taking an
 earlier one is kept in `reason` and logged once.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
 import weakref
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from index.errors import CorruptIndexError, CorruptReason, OptionsError, UnknownIndexError
+from index.errors import CorruptIndexError, CorruptReason, OptionsError, ReadFailedError, UnknownIndexError
 from index.fullview.buffered import BufferedReader
 from index.fullview.headers import (
     SUM_HEADER_BYTES,
@@ -50,6 +55,7 @@ class VectorFile:
     """vectors.bin, open for reading; made by open().
 
     mode, reason: how pages are read, and why not in a better way (None: it is the best, or it was asked for).
+    page_fd, direct: the descriptor for pages, and whether it reads past the page cache.
     checksums: uint32 [pages of the file], resident. Threads: reader() and close() from any.
     After close() its readers raise IndexClosedError.
     """
@@ -57,7 +63,8 @@ class VectorFile:
     def __init__(self, folder: Path, layout: PageLayout) -> None:
         self.path, self.layout = folder / VECTORS_NAME, layout
         self.mode, self.reason = IoMode.BUFFERED, None  # type: IoMode, str | None
-        self.page_fd = self.scan_fd = -1
+        self.page_fd, self.direct = -1, False
+        self._scan_fd = -1  # held only where scan_descriptor() cannot open the file anew
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
@@ -80,7 +87,7 @@ class VectorFile:
             raise UnknownIndexError(f"{folder} is not a folder of an index")
         file = cls(Path(folder), layout)
         try:
-            file.scan_fd = _open_file(file.path, layout)
+            file.page_fd = _open_file(file.path, layout)
             file._choose_mode(io_mode)
             file._check_header()
         except BaseException:
@@ -104,6 +111,28 @@ class VectorFile:
             self._pool = read_pool()
         return self._pool
 
+    @contextmanager
+    def scan_descriptor(self, *, aligned: bool) -> Iterator[int]:
+        """A descriptor for one sequential read through the page cache. For readers only.
+
+        aligned: the read's buffer begins at a page boundary. It may then go past the page cache where no descriptor is
+        left; others raise ReadFailedError.
+        """
+        if not self.direct or self._scan_fd >= 0:
+            yield self._scan_fd if self.direct else self.page_fd
+            return
+        try:
+            fd = _open_again(self.page_fd)
+        except OSError as error:
+            if not aligned:
+                raise ReadFailedError(path=self.path, offset_bytes=0, error_number=error.errno or 0) from error
+            fd = -1
+        try:
+            yield fd if fd >= 0 else self.page_fd
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
     def resident_bytes(self) -> int:
         """Memory that grows with n: the checksums."""
         return self.checksums.nbytes
@@ -117,9 +146,9 @@ class VectorFile:
             if self._pool is not None:
                 self._pool.shutdown(wait=True)
                 self._pool = None
-            for fd in {self.page_fd, self.scan_fd} - {-1}:
+            for fd in {self.page_fd, self._scan_fd} - {-1}:
                 os.close(fd)
-            self.page_fd = self.scan_fd = -1
+            self.page_fd = self._scan_fd = -1
 
     def __enter__(self) -> VectorFile:
         return self
@@ -128,7 +157,7 @@ class VectorFile:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "scan_fd", -1) >= 0:
+        if getattr(self, "page_fd", -1) >= 0:
             self.close()
 
     # --- inside -------------------------------------------------------------------------------------------------
@@ -147,16 +176,14 @@ class VectorFile:
     def _choose_mode(self, io_mode: str) -> None:
         wanted = None if io_mode == "auto" else IoMode(io_mode)
         if wanted is IoMode.BUFFERED:
-            self.page_fd = self.scan_fd
             return
         try:
-            self.page_fd = open_direct(self.path)
+            self._take_direct(open_direct(self.path))
         except DirectRefusedError as refusal:
             if wanted is IoMode.LINUX_AIO:
                 raise OptionsError(
                     f'io_mode is linux_aio, but {refusal}. Use "auto", threads or buffered.'
                 ) from refusal
-            self.page_fd = self.scan_fd
             self.mode, self.reason = wanted or IoMode.BUFFERED, str(refusal)
             return
         self.mode = wanted or IoMode.LINUX_AIO
@@ -168,6 +195,17 @@ class VectorFile:
                 if wanted is IoMode.LINUX_AIO:
                     raise OptionsError(f"io_mode is linux_aio, but {refusal}. Use auto or threads.") from refusal
                 self.mode, self.reason = IoMode.THREADS, str(refusal)
+
+    def _take_direct(self, fd: int) -> None:
+        buffered, self.page_fd, self.direct = self.page_fd, fd, True
+        try:
+            again = _open_again(fd)
+        except OSError as error:
+            log.warning("%s takes two descriptors: a scan cannot open it anew by /proc (%s)", self.path, error.strerror)
+            self._scan_fd = buffered
+            return
+        os.close(again)
+        os.close(buffered)
 
     def _new_reader(self) -> PageReader:
         reader: PageReader
@@ -213,6 +251,17 @@ def open_direct(path: Path) -> int:
     return fd
 
 
+def _open_again(fd: int) -> int:
+    """A buffered descriptor of the file that fd has open, whatever has become of its path. Raises OSError."""
+    # Linux only. A duplicate of fd would share its O_DIRECT.
+    again = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+    if not os.path.samestat(os.fstat(fd), os.fstat(again)):
+        os.close(again)
+        raise OSError(errno.ESTALE, "/proc/self/fd led to another file")
+    _read_no_further(again)
+    return again
+
+
 def _open_file(path: Path, layout: PageLayout) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -224,10 +273,14 @@ def _open_file(path: Path, layout: PageLayout) -> int:
         raise CorruptIndexError(
             path=path, offset_bytes=0, reason=CorruptReason.SIZE, expected=layout.file_bytes, found=size
         )
+    _read_no_further(fd)
+    return fd
+
+
+def _read_no_further(fd: int) -> None:
     if hasattr(os, "posix_fadvise"):
         # Without this a read of one page brings 128 KiB.
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-    return fd
 
 
 def load_checksums(path: Path, layout: PageLayout) -> UInt32Array:

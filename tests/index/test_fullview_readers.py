@@ -30,6 +30,7 @@ from index.fullview import PAGE_BYTES, PageLayout, VectorFile, aligned_pages
 from index.fullview.linux_aio import LinuxAioReader
 
 MODES = ["linux_aio", "threads", "buffered"]
+OPEN_FILES = Path("/proc/self/fd")
 PAGES = 601
 
 
@@ -292,6 +293,27 @@ def test_a_folder_replaced_or_deleted_while_open_keeps_working(copied, mode):
         write_file(folder, 40, 8)
         assert np.array_equal(read(reader, np.arange(PAGES)), plain)
         assert np.array_equal(read(file.reader(), [600, 1]), plain[[600, 1]])
+        out = np.empty((PAGES, PAGE_BYTES), np.uint8)
+        reader.sequential(0, PAGES, out)
+        assert np.array_equal(out, plain)
+
+
+@pytest.mark.skipif(not OPEN_FILES.is_dir(), reason="no /proc to count descriptors in")
+def test_an_open_file_holds_one_descriptor(written, mode):
+    folder, layout = written
+    before = len(list(OPEN_FILES.iterdir()))
+    with VectorFile.open(folder, layout, mode) as file:
+        readers = [file.reader() for _ in range(5)]
+        for reader in readers:
+            reader.begin(np.arange(9), aligned_pages(9))
+        assert len(list(OPEN_FILES.iterdir())) == before + 1
+        for reader in readers:
+            reader.finish()
+            reader.sequential(0, 9, aligned_pages(9))
+            with pytest.raises(IndexError):
+                reader.sequential(600, 9, aligned_pages(9))
+        assert len(list(OPEN_FILES.iterdir())) == before + 1
+    assert len(list(OPEN_FILES.iterdir())) == before
 
 
 def test_close_waits_for_reads_in_flight(written, mode):
@@ -400,6 +422,8 @@ def test_s17_a_forked_child_reads_and_the_parent_goes_on(written, mode):
         def child(results) -> None:
             reader.finish()
             same = np.array_equal(out, plain[open_pages])
+            reader.sequential(0, 100, out)
+            same = same and np.array_equal(out, plain[:100])
             again = np.array_equal(read(reader, [600, 4]), plain[[600, 4]])
             fresh = np.array_equal(read(file.reader(), [9]), plain[[9]])
             file.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import resource
 import shutil
 from pathlib import Path
 
@@ -69,6 +71,52 @@ def test_s54_contexts_used_up_later(written, monkeypatch, caplog):
         assert len(caplog.records) == 1
         for reader in (first, *late):
             assert np.array_equal(read(reader, [9, 600]), plain_pages(folder)[[9, 600]])
+
+
+def refuse_to_open_again(fd):
+    raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+
+def direct_file(folder, layout):
+    file = VectorFile.open(folder, layout)
+    if not file.direct:
+        file.close()
+        pytest.skip(str(file.reason))
+    return file
+
+
+def test_without_proc_a_second_descriptor_is_held_and_told(written, monkeypatch, caplog):
+    folder, layout = written
+    direct_file(folder, layout).close()
+    monkeypatch.setattr(vector_file, "_open_again", refuse_to_open_again)
+    with direct_file(folder, layout) as file:
+        assert [record.message.partition(" takes two descriptors")[0] for record in caplog.records] == [
+            str(folder / "vectors.bin")
+        ]
+        assert file.reason is None
+        reader, out = file.reader(), np.empty((PAGES, PAGE_BYTES), np.uint8)
+        reader.sequential(0, PAGES, out)
+        assert np.array_equal(out, plain_pages(folder))
+        assert np.array_equal(read(reader, [600, 2]), plain_pages(folder)[[600, 2]])
+        held = file.page_fd, file._scan_fd
+    for fd in held:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+
+def test_s56_a_scan_goes_on_where_no_descriptor_is_left(written):
+    folder, layout = written
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with direct_file(folder, layout) as file:
+        reader, out = file.reader(), aligned_pages(PAGES + 1)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            reader.sequential(0, PAGES, out)
+            with pytest.raises(ReadFailedError, match="EMFILE"):
+                reader.sequential(0, 9, out.reshape(-1)[8 : 8 + 9 * PAGE_BYTES].reshape(9, PAGE_BYTES))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert np.array_equal(out[:PAGES], plain_pages(folder))
 
 
 def test_real_exhaustion_of_contexts(written):
