@@ -5,18 +5,19 @@ choose_design  bytes -> Design, with the reasons; BudgetTooSmallError names the 
 
 Everything resident when serving counts: codes, scalars, links, checksums, id codes where they are not in the pages,
 tables of equal vectors, and the scratch of two searches at a time (each further one takes about 1 MB more). Nothing here
-depends on the machine: the same data and budget give the same index everywhere.
+depends on the machine but whether faiss is installed: the same data and budget give the same index everywhere.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from index.errors import BudgetTooSmallError, OptionsError
 from index.fullview.layout import PageLayout
 from index.options import BuildOptions, PreviewKind
-from index.preview.clustering import require_faiss
+from index.preview.clustering import faiss_installed, require_faiss
 from index.preview.route import graph_bytes
 
 FLOOR_BYTES = 16_000_000
@@ -90,23 +91,39 @@ def choose_design(layout: PageLayout, *, nodes: int, options: BuildOptions, budg
     if "pq" in tried and options.preview != PreviewKind.IVF:
         raise OptionsError(f'bits is "pq" with preview={options.preview!r}, only preview="ivf" has such codes')
     purse = _Purse(layout, nodes, budget, given_bits=options.bits != "auto")
-    kinds = [kind, PreviewKind.IVF] if options.preview == "auto" and kind is PreviewKind.GRAPH else [kind]
-    for fitting in kinds:
-        for bits in tried:
-            design = purse.design(fitting, bits)
-            if design is None:
-                continue
-            if fitting is not kind:
-                least = purse.least(kind, tried[-1])
-                design.choices.insert(0, f"ivf, since the least that a graph takes here is {least / 1e6:.1f} MB")
-            if fitting is PreviewKind.IVF:
-                require_faiss(
-                    f'preview="ivf"{"" if fitting is kind else ", the only one that this memory_budget buys,"}'
-                )
-            return design
-    raise BudgetTooSmallError(
-        budget_bytes=budget, needed_bytes=purse.least(kinds[-1], tried[-1]), why=purse.shortage(kinds[-1], tried[-1])
-    )
+    order = [(kind, bits) for bits in tried]
+    if options.preview == "auto" and kind is PreviewKind.GRAPH:
+        order = _graph_or_lists(tried)
+    for wanted, bits in order:
+        design = purse.design(wanted, bits)
+        if design is None:
+            continue
+        if wanted is not kind:
+            design.choices.insert(0, _why_lists(purse))
+        if wanted is PreviewKind.IVF:
+            require_faiss(f'preview="ivf"{"" if wanted is kind else ", the only one that this memory_budget buys,"}')
+        return design
+    last, bits = order[-1]
+    raise BudgetTooSmallError(budget_bytes=budget, needed_bytes=purse.least(last, bits), why=purse.shortage(last, bits))
+
+
+def _graph_or_lists(tried: Sequence[int | str]) -> list[tuple[PreviewKind, int | str]]:
+    """What "auto" tries, best first: lists of 2 bits read a third of the pages of a graph of 1 bit (decision 0005).
+
+    Lists of 2 bits and more come before that graph only where faiss, which clusters, is installed.
+    """
+    graphs: list[tuple[PreviewKind, int | str]] = [(PreviewKind.GRAPH, bits) for bits in tried]
+    lists: list[tuple[PreviewKind, int | str]] = [(PreviewKind.IVF, bits) for bits in tried]
+    if not faiss_installed():
+        return graphs + lists
+    fine = [design for design in graphs + lists if design[1] != 1]
+    return fine + [design for design in graphs + lists if design[1] == 1]
+
+
+def _why_lists(purse: _Purse) -> str:
+    bits = 1 if purse.given_bits else 2
+    least = purse.least(PreviewKind.GRAPH, bits) / 1e6
+    return f"ivf: the least that a graph with codes as good takes here is {least:.1f} MB"
 
 
 @dataclass(frozen=True, slots=True)

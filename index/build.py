@@ -83,6 +83,7 @@ def build(
     _require_place(target, replace=replace)
     opened, design = check_build(source, options=options, vector=vector, ids=ids, payload=payload)
     layout = PageLayout(opened.n, opened.dim, opened.dtype)
+    manifest.remove_leftovers(target.parent)
     folder = manifest.temporary_sibling(target)
     building = _Building(opened, folder, options, Steps(on_progress, cancel))
     try:

@@ -25,6 +25,7 @@ def dot_int8(rows: Any, i: Any, query: Any) -> Any:
 
 @njit(cache=True, nogil=True, fastmath=True)
 def dot_8_bits(codes: Any, i: Any, query: Any) -> Any:
+    """`dot_code` for codes of 8 bits."""
     total = np.int32(0)
     for t in range(codes.shape[1]):
         total = np.int32(total + np.int32(np.int32(codes[i, t]) * np.int32(query[0, t])))
@@ -33,6 +34,7 @@ def dot_8_bits(codes: Any, i: Any, query: Any) -> Any:
 
 @njit(cache=True, nogil=True, fastmath=True)
 def dot_4_bits(codes: Any, i: Any, query: Any) -> Any:
+    """`dot_code` for codes of 4 bits."""
     total = np.int32(0)
     for t in range(codes.shape[1]):
         byte = codes[i, t]
@@ -44,6 +46,7 @@ def dot_4_bits(codes: Any, i: Any, query: Any) -> Any:
 
 @njit(cache=True, nogil=True, fastmath=True)
 def dot_2_bits(codes: Any, i: Any, query: Any) -> Any:
+    """`dot_code` for codes of 2 bits."""
     total = np.int32(0)
     for t in range(codes.shape[1]):
         byte = codes[i, t]
@@ -57,6 +60,7 @@ def dot_2_bits(codes: Any, i: Any, query: Any) -> Any:
 
 @njit(cache=True, nogil=True, fastmath=True)
 def dot_1_bit(codes: Any, i: Any, query: Any) -> Any:
+    """`dot_code` for codes of 1 bit."""
     total = np.int32(0)
     whole = codes.shape[1] // 16 * 16
     # A code is short, so a loop over all of it would mostly be the part that is not vectorised: sixteen bytes at a time.

@@ -47,6 +47,11 @@ def has_faiss() -> bool:
     return importlib.util.find_spec("faiss") is not None
 
 
+def faiss_installed() -> bool:
+    """True where faiss can be imported; does not import it."""
+    return importlib.util.find_spec("faiss") is not None
+
+
 def require_faiss(purpose: str) -> Any:
     """The module faiss. Raises MissingExtraError."""
     try:

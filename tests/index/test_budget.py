@@ -51,7 +51,7 @@ def test_what_a_graph_is_too_large_for_becomes_lists_and_says_so():
     pytest.importorskip("faiss", reason="ivf clusters with faiss (extra cpu)")
     bought = design(60)
     assert bought.preview is PreviewKind.IVF and bought.total <= 60e6 and bought.lists > 0
-    assert any("least that a graph takes" in choice for choice in bought.choices)
+    assert any("least that a graph" in choice for choice in bought.choices)
 
 
 @pytest.mark.parametrize("bits", ["auto", 1, 2, 4, 8])

@@ -240,6 +240,16 @@ def test_auto_takes_ivf_where_no_graph_fits():
         design(least - 0.01)
 
 
+def test_auto_prefers_fine_lists_to_a_coarse_graph(monkeypatch):
+    coarse = design(15, preview="graph")
+    assert (coarse.preview, coarse.bits) == (PreviewKind.GRAPH, 1)
+    fine = design(15)
+    assert (fine.preview, fine.bits) == (PreviewKind.IVF, 2)
+    assert "graph" in fine.choices[0]
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    assert design(15).preview is PreviewKind.GRAPH
+
+
 def test_auto_without_faiss_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     assert design(40).preview is PreviewKind.GRAPH
