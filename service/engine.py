@@ -43,7 +43,8 @@ COLLECTIONS_FOLDER = "collections"
 DISTANCE_OF_METRIC = {"cosine": "Cosine", "dot": "Dot", "l2": "Euclid"}
 METRIC_OF_DISTANCE = {distance: metric for metric, distance in DISTANCE_OF_METRIC.items()}
 
-# What an empty collection will hold once it is built, and what connections, databases and builds need beside.
+# What a collection will hold once it is built or loaded (vectors, ids, payloads), and what connections, databases, builds
+# and running scans need beside.
 _DESCRIPTORS_EACH = 3
 _DESCRIPTORS_RESERVE = 24
 
@@ -356,9 +357,10 @@ class Engine:
     def require_descriptors(self) -> None:
         """Raises NoRoomError where one more collection would leave too few descriptors for everything else."""
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        empty = sum(collection.record.generation is None for collection in self._collections.values())
+        with self._lock:
+            to_come = sum(each.generation is None and each.damage is None for each in self._collections.values())
         needed = (
-            sum(1 for _ in Path("/proc/self/fd").iterdir()) + _DESCRIPTORS_EACH * (empty + 1) + _DESCRIPTORS_RESERVE
+            sum(1 for _ in Path("/proc/self/fd").iterdir()) + _DESCRIPTORS_EACH * (to_come + 1) + _DESCRIPTORS_RESERVE
         )
         if needed > limit:
             raise NoRoomError(
