@@ -161,13 +161,25 @@ def test_s13_cancelling_in_any_phase_leaves_nothing(tmp_path, phase):
     assert threading.active_count() < 20
 
 
+@pytest.mark.parametrize("n", [4000, pytest.param(400_000, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+def test_s13_cancelling_while_lists_are_made(tmp_path, n):
+    pytest.importorskip("faiss", reason="ivf clusters with faiss (extra cpu)")
+    cancel = CancelIn("lists")
+    options = BuildOptions(preview="ivf")
+    with pytest.raises(BuildCancelledError):
+        build(random_rows(n, 64), tmp_path / "out", options=options, on_progress=cancel.see, cancel=cancel)
+    assert time.monotonic() - cancel.since < 5
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("phase", PHASES)
 def test_s13_cancelling_a_large_build_ends_within_5_s(tmp_path, phase):
     cancel = CancelIn(phase)
+    options = BuildOptions(preview="graph", memory_budget="1/1")
     with pytest.raises(BuildCancelledError):
-        build(random_rows(400_000, 64), tmp_path / "out", on_progress=cancel.see, cancel=cancel)
+        build(random_rows(400_000, 64), tmp_path / "out", options=options, on_progress=cancel.see, cancel=cancel)
     assert time.monotonic() - cancel.since < 5
     assert list(tmp_path.iterdir()) == []
 
@@ -243,8 +255,10 @@ def test_s15_a_limit_on_the_size_of_files_is_an_error_not_a_signal(tmp_path):
 # --- S16 --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("metric,preview", [("cosine", "graph"), ("dot", "graph"), ("l2", "flat")])
+@pytest.mark.parametrize("metric,preview", [("cosine", "graph"), ("dot", "graph"), ("l2", "flat"), ("l2", "ivf")])
 def test_s16_the_same_files_whatever_the_threads(tmp_path, metric, preview):
+    if preview == "ivf":
+        pytest.importorskip("faiss", reason="ivf clusters with faiss (extra cpu)")
     rows = random_rows(2500, 24)
     rows[1000:1100] = rows[7]  # some equal rows
     payload = [{"n": i} for i in range(2500)]
