@@ -53,18 +53,18 @@ class PayloadWriter:
         self._data = (place / DATA_NAME).open("wb", buffering=1 << 20)
         self._offsets = tempfile.TemporaryFile(dir=place, buffering=1 << 16)  # noqa: SIM115 (open until close())
         self._data.write(_FIELDS.pack(_MAGIC, 0, 0, 0, 0))  # version 0: not finished
-        self._offsets.write(_OFFSET.pack(self._end))
 
     def append(self, payloads: Iterable[Mapping[str, Any] | bytes | None]) -> None:
         """Add rows in disk order: a dict that JSON can hold, the bytes of a JSON object as they are, or None."""
         for payload in payloads:
+            # The complement, not the same offset twice: one flipped bit must not turn a payload into none.
+            self._offsets.write(_OFFSET.pack(~self._end if payload is None else self._end))
             if payload is not None:
                 raw = payload if isinstance(payload, bytes) else _encoder.encode(payload)
                 assert raw[:1] == b"{", "a payload is a JSON object"
                 self._data.write(_CHECKSUM.pack(xxhash.xxh32_intdigest(raw)))
                 self._data.write(raw)
                 self._end += _CHECKSUM.size + len(raw)
-            self._offsets.write(_OFFSET.pack(self._end))
             self._rows += 1
 
     def close(self) -> None:
@@ -72,6 +72,7 @@ class PayloadWriter:
         if self._data.closed:
             return
         try:
+            self._offsets.write(_OFFSET.pack(self._end))
             self._offsets.seek(0)
             shutil.copyfileobj(self._offsets, self._data, 1 << 20)
             self._data.flush()
@@ -149,10 +150,12 @@ class PayloadFile:
         if not 0 <= row < self.n:
             raise IndexError(f"row {row} was asked for, {self._path} has rows 0 to {self.n - 1}")
         offset = self._offsets_at + row * _OFFSET.size
-        begin, end = _SPAN.unpack(self._read(offset, _SPAN.size))
-        if not _FIELDS.size <= begin <= end <= self._offsets_at or 0 < end - begin <= _CHECKSUM.size:
-            raise self._corrupt(CorruptReason.HEADER, "ascending offsets", f"{begin}, {end}", offset)
-        if begin == end:
+        first, second = _SPAN.unpack(self._read(offset, _SPAN.size))
+        begin, end = max(first, ~first), max(second, ~second)
+        fits = begin + _CHECKSUM.size < end if first >= 0 else begin == end
+        if not fits or begin < _FIELDS.size or end > self._offsets_at:
+            raise self._corrupt(CorruptReason.HEADER, "ascending offsets", f"{first}, {second}", offset)
+        if first < 0:
             return None
         record = self._read(begin, end - begin)
         raw = record[_CHECKSUM.size :]

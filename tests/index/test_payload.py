@@ -107,6 +107,31 @@ def test_each_flipped_bit_of_a_record_is_found(tmp_path):
         assert (caught.value.path, caught.value.offset_bytes) == (path, begin)
 
 
+def test_a_flipped_bit_of_an_offset_never_changes_an_answer(tmp_path):
+    rows = [{"a": "x" * length} for length in range(12)]
+    rows[4:8] = [None, None, {}, None]
+    with PayloadWriter(tmp_path) as writer:
+        writer.append(rows)
+    with PayloadFile.open(tmp_path) as file:
+        expected = file.get(np.arange(12))
+    path = tmp_path / "payload" / "data.bin"
+    whole = path.read_bytes()
+    begin = len(whole) - 8 * 13
+    for bit in range(8 * 8 * 13):
+        damaged = bytearray(whole)
+        damaged[begin + bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        refused = []
+        with PayloadFile.open(tmp_path) as file:
+            for row in range(12):
+                try:
+                    assert file.get([row]) == [expected[row]]
+                except CorruptIndexError:
+                    refused.append(row)
+        assert refused, f"bit {bit} went unnoticed"
+        assert set(refused) <= {bit // 64 - 1, bit // 64}
+
+
 def test_damaged_offsets_and_a_file_cut_while_open(tmp_path):
     with PayloadWriter(tmp_path) as writer:
         writer.append([{"a": 1}, {"b": 2}])
