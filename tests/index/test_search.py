@@ -208,3 +208,13 @@ def test_arrays_returned_are_the_caller_s(real, wordnet):
 def test_ordinary_pages_answer_as_huge_ones(real, wordnet):
     with open_index(real[0], options=OpenOptions(huge_pages=False)) as one, open_index(real[0]) as two:
         assert same_hits(one.search(wordnet.queries, k=10), two.search(wordnet.queries, k=10))
+
+
+def test_many_hits_are_a_scan_unless_an_effort_was_asked_for(real, wordnet):
+    with open_index(real[0]) as index:
+        queries = wordnet.queries[:4]
+        few, many = index.search(queries, k=100), index.search(queries, k=1000)
+        assert (few.work.hops > 0).all() and (many.work.hops == 0).all()
+        assert same_hits(many, index.search(queries, k=1000, options=EXACT))
+        kept = index.search(queries, k=1000, options=SearchOptions(beam=1200))
+        assert (kept.work.hops >= 1000).all() and (kept.counts == 1000).all()
