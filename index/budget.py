@@ -101,21 +101,25 @@ def choose_design(layout: PageLayout, *, nodes: int, options: BuildOptions, budg
         if wanted is not kind:
             design.choices.insert(0, _why_lists(purse))
         if wanted is PreviewKind.IVF:
-            require_faiss(f'preview="ivf"{"" if wanted is kind else ", the only one that this memory_budget buys,"}')
+            require_faiss('preview="ivf"')
         return design
     last, bits = order[-1]
-    raise BudgetTooSmallError(budget_bytes=budget, needed_bytes=purse.least(last, bits), why=purse.shortage(last, bits))
+    why = purse.shortage(last, bits)
+    if options.preview == "auto" and last is PreviewKind.GRAPH and not faiss_installed():
+        lists = purse.least(PreviewKind.IVF, bits) / 1e6
+        why += f"; lists (preview ivf) would take {lists:.1f} MB, they need faiss: pip install 'fullview[cpu]'"
+    raise BudgetTooSmallError(budget_bytes=budget, needed_bytes=purse.least(last, bits), why=why)
 
 
 def _graph_or_lists(tried: Sequence[int | str]) -> list[tuple[PreviewKind, int | str]]:
     """What "auto" tries, best first: lists of 2 bits read a third of the pages of a graph of 1 bit (decision 0005).
 
-    Lists of 2 bits and more come before that graph only where faiss, which clusters, is installed.
+    Lists only where faiss, which clusters, is installed.
     """
     graphs: list[tuple[PreviewKind, int | str]] = [(PreviewKind.GRAPH, bits) for bits in tried]
-    lists: list[tuple[PreviewKind, int | str]] = [(PreviewKind.IVF, bits) for bits in tried]
     if not faiss_installed():
-        return graphs + lists
+        return graphs
+    lists: list[tuple[PreviewKind, int | str]] = [(PreviewKind.IVF, bits) for bits in tried]
     fine = [design for design in graphs + lists if design[1] != 1]
     return fine + [design for design in graphs + lists if design[1] == 1]
 

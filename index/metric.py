@@ -40,7 +40,9 @@ def as_queries(queries: object, *, dim: int, metric: Metric) -> NDArray[np.float
         if array.dtype.kind not in "fiu":
             raise ShapeMismatchError(f"queries have dtype {array.dtype}, numbers were needed")
         with np.errstate(over="ignore"):
-            array = np.ascontiguousarray(array, dtype=np.float32)
+            # Writable and of the base class, whatever came (a memory map, a view of bytes): kernels are compiled for
+            # that kind of array, and a query must not wait for another compilation.
+            array = np.require(array, np.float32, ["C", "W", "E"])
     except (TypeError, ValueError) as error:
         raise ShapeMismatchError(f"queries are no array of numbers: {error}") from None
     if array.ndim == 1:

@@ -253,7 +253,7 @@ def test_auto_prefers_fine_lists_to_a_coarse_graph(monkeypatch):
 def test_auto_without_faiss_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     assert design(40).preview is PreviewKind.GRAPH
-    with pytest.raises(MissingExtraError, match=r"only one that this memory_budget buys.*fullview\[cpu\]"):
+    with pytest.raises(BudgetTooSmallError, match=r"lists .*fullview\[cpu\]"):
         design(11)
     with pytest.raises(MissingExtraError, match="ivf"):
         design(40, preview="ivf")

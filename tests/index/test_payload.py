@@ -14,7 +14,11 @@ from index.errors import CorruptIndexError, CorruptReason, ReadFailedError, Unsu
 from index.payload import PayloadFile, PayloadWriter
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
@@ -35,6 +39,13 @@ def test_payloads_come_back(tmp_path):
             assert [raw if raw is None else json.loads(raw) for raw in found] == [rows[pick] for pick in picks]
 
     check()
+
+
+def test_what_json_has_no_number_for_is_null(tmp_path):
+    with PayloadWriter(tmp_path) as writer:
+        writer.append([{"a": float("inf"), "b": [float("nan"), 1.5]}])
+    with PayloadFile.open(tmp_path) as file:
+        assert json.loads(file.get(np.array([0]))[0]) == {"a": None, "b": [None, 1.5]}
 
 
 def test_raw_json_is_kept_byte_for_byte(tmp_path):

@@ -70,7 +70,7 @@ def is_gone(process_id: int) -> bool:
 def accepts(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), timeout=30).close()
-    except ConnectionRefusedError:
+    except ConnectionError:  # refused, or reset by a server that is just ending
         return False
     return True
 
