@@ -1,6 +1,6 @@
 """The memory budget: what it means in bytes, and which preview, bits and degree it buys.
 
-budget_bytes   "1/4", 0.25 or megabytes -> bytes
+budget_bytes   "1/4" or megabytes -> bytes
 choose_design  bytes -> Design, with the reasons; BudgetTooSmallError names the least that works
 
 Everything resident when serving counts: codes, scalars, links, checksums, id codes where they are not in the pages,

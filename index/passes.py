@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -249,16 +248,18 @@ def write_rows(
     buckets = -(-layout.n // each)
     paths = [folder / f"bucket-{b}.tmp" for b in range(buckets)]
     record = np.dtype([("row", np.int64), ("vector", layout.dtype, (layout.dim,))])
-    with ExitStack() as stack:
-        files = [stack.enter_context(path.open("wb")) for path in paths]
-        for first, vectors in kept_blocks(source, skipped):
-            rows = disk_rows[first : first + len(vectors)]
-            records = np.empty(len(vectors), record)
-            records["row"], records["vector"] = rows, vectors
-            where = rows // each
-            for b in np.unique(where):
-                files[b].write(records[where == b].tobytes())
-            steps.advance(first + len(vectors), 2 * layout.n)
+    for first, vectors in kept_blocks(source, skipped):
+        rows = disk_rows[first : first + len(vectors)]
+        where = rows // each
+        by_bucket = np.argsort(where, kind="stable")
+        records = np.empty(len(vectors), record)
+        records["row"], records["vector"] = rows[by_bucket], vectors[by_bucket]
+        held, starts = np.unique(where[by_bucket], return_index=True)
+        for b, start, end in zip(held, starts, np.append(starts[1:], len(records))):
+            # Opened for each write: a terabyte has more buckets than a process may have files open.
+            with paths[b].open("ab") as file:
+                file.write(records[start:end].data)
+        steps.advance(first + len(vectors), 2 * layout.n)
     with VectorFileWriter(folder / "vectors.bin", layout) as writer:
         for b, path in enumerate(paths):
             records = np.fromfile(path, record)

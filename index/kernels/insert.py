@@ -238,16 +238,6 @@ def add_reverse(
 
 
 @njit(cache=True, nogil=True)
-def count_links(links: Any, batch: Any, degrees: Any) -> None:
-    """degrees[b] = links of row batch[b]."""
-    for b in range(batch.shape[0]):
-        k = 0
-        while k < links.shape[1] and links[batch[b], k] >= 0:
-            k += 1
-        degrees[b] = k
-
-
-@njit(cache=True, nogil=True)
 def reverse_pairs(links: Any, batch: Any, sources: Any, targets: Any) -> Any:
     """The links of a batch as pairs (target, source) in the batch's order; returns how many."""
     k = 0

@@ -395,11 +395,6 @@ def connect_rows(links: Any, entries: Any, members: Any) -> Any:
                 break
 
 
-def count_links(links: Any, batch: Any, degrees: Any) -> None:
-    """degrees[b] = links of row batch[b]."""
-    degrees[:] = (links[batch] >= 0).sum(axis=1)
-
-
 def reverse_pairs(links: Any, batch: Any, sources: Any, targets: Any) -> Any:
     """The links of a batch as pairs (target, source) in the batch's order; returns how many."""
     pairs = [(p, t) for p in batch.tolist() for t in links[p].tolist() if t >= 0]

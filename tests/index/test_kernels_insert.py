@@ -175,24 +175,6 @@ class TestPermuteRowsNumba(PermuteRowsContract):
     permute = staticmethod(permute.permute_rows)
 
 
-class CountLinksContract:
-    count: ClassVar[Callable[..., None]]
-
-    def test_links_before_the_first_minus_one(self):
-        links = np.array([[3, 1, -1], [-1, -1, -1], [0, 1, 3], [2, -1, -1]], np.int32)
-        degrees = np.full(3, -1, np.int32)
-        self.count(links, np.array([2, 1, 3], np.int32), degrees)
-        assert degrees.tolist() == [3, 0, 1]
-
-
-class TestCountLinksReference(CountLinksContract):
-    count = staticmethod(reference.count_links)
-
-
-class TestCountLinksNumba(CountLinksContract):
-    count = staticmethod(insert.count_links)
-
-
 class ConnectRowsContract:
     connect: ClassVar[Callable[..., int]]
 
