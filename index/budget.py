@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 
-from index.errors import BudgetTooSmallError, OptionsError
+from index import option_checks as checks
+from index.errors import BudgetTooSmallError
 from index.fullview.layout import PageLayout
 from index.options import BuildOptions, PreviewKind
 from index.preview.clustering import faiss_installed, require_faiss
@@ -56,21 +56,26 @@ class Design:
 
 def budget_bytes(budget: str | float, *, n: int, dim: int) -> int:
     """Bytes of a budget: megabytes (10^6 bytes) as a number, or a fraction "1/4" of the vectors as float32."""
-    if isinstance(budget, bool):
-        raise OptionsError(f'memory_budget is {budget}, needed megabytes or a fraction such as "1/4"')
+    budget = checks.budget("memory_budget", budget)
     if isinstance(budget, str):
-        try:
-            value = Fraction(budget) if "/" in budget else Fraction(float(budget))
-        except (ValueError, ZeroDivisionError, OverflowError):
-            raise OptionsError(f'memory_budget is {budget!r}, needed megabytes or a fraction such as "1/4"') from None
+        value = checks.fraction_of("memory_budget", budget)
         if "/" in budget:
-            if not 0 < value <= 4:
-                raise OptionsError(f"memory_budget is {budget!r} of the vectors, needed above 0 and at most 4/1")
             return max(FLOOR_BYTES, int(value * n * dim * 4))
         budget = float(value)
-    if not 0 < budget < 1e9:
-        raise OptionsError(f"memory_budget is {budget} MB, needed above 0 (10^6 bytes each) and below 10^9")
     return int(budget * 1e6)
+
+
+def _why_raised(options: BuildOptions, layout: PageLayout) -> list[str]:
+    """A sentence where a fraction means less than the floor."""
+    asked = options.memory_budget
+    if not isinstance(asked, str) or "/" not in asked:
+        return []
+    meant = checks.fraction_of("memory_budget", asked) * layout.n * layout.dim * 4 / 1_000_000
+    if meant * 1_000_000 >= FLOOR_BYTES:
+        return []
+    shown = f"{float(meant):.2g}" if meant < 1 else f"{float(meant):.1f}"
+    floor = FLOOR_BYTES // 1_000_000
+    return [f"{asked} of the vectors is {shown} MB; raised to {floor} MB, the least that a fraction means"]
 
 
 def fixed_parts(layout: PageLayout) -> dict[str, int]:
@@ -84,12 +89,10 @@ def fixed_parts(layout: PageLayout) -> dict[str, int]:
 def choose_design(layout: PageLayout, *, nodes: int, options: BuildOptions, budget: int) -> Design:
     """The best design for `nodes` distinct vectors that the budget pays for.
 
-    Raises OptionsError, BudgetTooSmallError; MissingExtraError where that design is an ivf and faiss is not installed.
+    Raises BudgetTooSmallError; MissingExtraError where that design is an ivf and faiss is not installed.
     """
     kind = _preview_of(options.preview, nodes)
-    tried = (8, 4, 2, 1) if options.bits == "auto" else (_bits_of(options.bits),)
-    if "pq" in tried and options.preview != PreviewKind.IVF:
-        raise OptionsError(f'bits is "pq" with preview={options.preview!r}, only preview="ivf" has such codes')
+    tried = (8, 4, 2, 1) if options.bits == "auto" else (options.bits,)
     purse = _Purse(layout, nodes, budget, given_bits=options.bits != "auto")
     order = [(kind, bits) for bits in tried]
     if options.preview == "auto" and kind is PreviewKind.GRAPH:
@@ -100,6 +103,7 @@ def choose_design(layout: PageLayout, *, nodes: int, options: BuildOptions, budg
             continue
         if wanted is not kind:
             design.choices.insert(0, _why_lists(purse))
+        design.choices[:0] = _why_raised(options, layout)
         if wanted is PreviewKind.IVF:
             require_faiss('preview="ivf"')
         return design
@@ -229,16 +233,7 @@ def _node_parts(nodes: int, code: int, degree: int) -> dict[str, int]:
 def _preview_of(asked: str, nodes: int) -> PreviewKind:
     if asked == "auto":
         return PreviewKind.FLAT if nodes <= FLAT_ROWS else PreviewKind.GRAPH
-    try:
-        return PreviewKind(asked)
-    except ValueError:
-        raise OptionsError(f"preview is {asked!r}, needed auto, {', '.join(PreviewKind)}") from None
-
-
-def _bits_of(bits: int | str) -> int | str:
-    if (bits not in (1, 2, 4, 8) and bits != "pq") or isinstance(bits, bool):
-        raise OptionsError(f'bits is {bits!r}, needed 1, 2, 4, 8 or "auto" ("pq" with preview="ivf")')
-    return bits
+    return PreviewKind(asked)
 
 
 def _reasons(kind: PreviewKind, bits: int, degree: int, each: float, nodes: int) -> list[str]:

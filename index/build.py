@@ -30,7 +30,7 @@ from index.fullview import PAGE_BYTES, PageLayout, VectorFile
 from index.graph import GraphOptions, GraphRows, build_graph, insert_rows, nearby_order
 from index.ids import write_ids
 from index.kernels.permute import permute_rows
-from index.metric import KERNEL_METRIC, as_queries, metric_of
+from index.metric import KERNEL_METRIC, as_queries
 from index.operating_points import choose_point
 from index.options import BuildOptions, Metric, PreviewKind
 from index.passes import EncodedNodes, PayloadSpool, Scan, encode_nodes, scan_source, write_rows
@@ -115,15 +115,6 @@ def check_build(
 
     Takes no longer for more rows. The design counts every row as distinct; equal rows only make it smaller.
     """
-    metric_of(options.metric)
-    if options.on_bad_rows not in ("fail", "skip"):
-        raise OptionsError(f'on_bad_rows is {options.on_bad_rows!r}, needed "fail" or "skip"')
-    if not 0.0 < options.recall < 1.0:
-        raise OptionsError(
-            f"recall is {options.recall}, needed above 0 and below 1; exact searches are always possible"
-        )
-    if options.threads is not None and options.threads < 1:
-        raise OptionsError(f"threads is {options.threads}, needed at least 1")
     names = payload if payload == "*" or (payload and isinstance(payload[0], str)) else None
     opened = open_source(
         source,
@@ -144,7 +135,7 @@ class _Building:
 
     def __init__(self, source: VectorSource, folder: Path, options: BuildOptions, steps: Steps) -> None:
         self.source, self.folder, self.options, self.steps = source, folder, options, steps
-        self.metric = metric_of(options.metric)
+        self.metric = Metric(options.metric)
         self.threads = options.threads or os.cpu_count() or 1
         self.report = BuildReport(
             dim=source.dim,

@@ -197,7 +197,8 @@ class OpenIndex:
         """Ids and outward scores; hits worse than the threshold are cut off."""
         counts = best.counts
         if options.score_threshold is not None:
-            limit = np.float32(inward(options.score_threshold, self.metric))
+            with np.errstate(over="ignore"):  # beyond float32 is beyond every score
+                limit = np.float32(inward(options.score_threshold, self.metric))
             good = (best.scores >= limit) & (np.arange(best.scores.shape[1]) < counts[:, None])
             counts = good.sum(axis=1).astype(np.int64)
         work.finish()

@@ -165,22 +165,6 @@ def test_closing_while_threads_search_ends_them_in_order(real, wordnet):
     index.close()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        SearchOptions(recall=0.0),
-        SearchOptions(recall=1.5),
-        SearchOptions(beam=0),
-        SearchOptions(rerank=0),
-        SearchOptions(rerank=-3),
-        SearchOptions(recall=0.9, beam=30),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(real, wordnet, options):
-    with open_index(real[0]) as index, pytest.raises(OptionsError):
-        index.search(wordnet.queries[:1], k=10, options=options)
-
-
 def test_what_is_refused_when_opening_and_searching(real, wordnet, tmp_path):
     with pytest.raises(UnknownIndexError, match="nothing"):
         open_index(tmp_path / "nothing")
