@@ -33,7 +33,7 @@ from index.kernels.permute import permute_rows
 from index.metric import KERNEL_METRIC, as_queries
 from index.operating_points import choose_point
 from index.options import BuildOptions, Metric, PreviewKind
-from index.passes import EncodedNodes, PayloadSpool, Scan, encode_nodes, scan_source, write_rows
+from index.passes import EncodedNodes, PayloadSpool, Scan, encode_nodes, rows_by_id, scan_source, write_rows
 from index.payload import PayloadWriter
 from index.preview import Groups, Preview
 from index.preview.flat import FlatPreview
@@ -211,7 +211,6 @@ class _Building:
         place = np.empty(len(rank), np.int64)
         place[rank] = np.arange(len(rank))
         by_node = np.argsort(place[node.reshape(-1)], kind="stable")
-        scan.hashes = np.zeros(0, np.uint64)
         self.report.distinct_rows = len(first)
         return first[rank].astype(np.int64), sizes[rank].astype(np.int64), by_node
 
@@ -239,10 +238,9 @@ class _Building:
             )
         return encode_nodes(
             self.source,
-            scan.skipped,
+            scan,
             sources,
             self.coder,
-            longest=scan.longest,
             int8_codes=int8_codes,
             pool=pool,
             steps=self.steps,
@@ -267,7 +265,7 @@ class _Building:
         else:
             ids = scan.ids
             assert ids is not None, "ids are filled in by the scan"
-            disk_order = np.concatenate([_by_id(by_node[starts[v] : starts[v + 1]], ids) for v in order])
+            disk_order = np.concatenate([rows_by_id(by_node[starts[v] : starts[v + 1]], ids) for v in order])
         return Groups.of_sizes(sizes[order]), disk_order
 
     def _node_order(self, rows: GraphRows) -> NDArray[np.int32]:
@@ -289,12 +287,12 @@ class _Building:
         codes = write_ids(self.folder, scan.ids, disk_order, codes_file=not layout.ids_in_pages)
         disk_rows = np.empty(layout.n, np.int64)
         disk_rows[disk_order] = np.arange(layout.n)
-        write_rows(self.source, scan.skipped, disk_rows, codes, layout, self.folder, steps=self.steps)
+        write_rows(self.source, scan, disk_rows, codes, layout, self.folder, steps=self.steps)
         if scan.payload is not None:
             with PayloadWriter(self.folder) as writer:
                 writer.append(scan.payload.read(disk_order))
             scan.payload.close()
-        scan.ids = None
+        scan.ids, scan.hashes = None, np.zeros(0, np.uint64)
         return Places(layout, groups), None if layout.ids_in_pages else codes
 
     # --- graph, tune --------------------------------------------------------------------------------------------
@@ -479,13 +477,6 @@ def _require_place(target: Path, *, replace: bool) -> None:
     if not replace:
         raise IndexExistsError(f"{target} exists already. Remove it, choose another place, or pass replace=True.")
     manifest.read_manifest(target)
-
-
-def _by_id(rows: NDArray[np.int64], ids: Any) -> NDArray[np.int64]:
-    """Rows of one node, ascending by id."""
-    if len(rows) == 1:
-        return rows
-    return np.array(sorted(rows, key=lambda r: (isinstance(ids[r], str), ids[r])), np.int64)
 
 
 __all__ = ["build", "check_build"]

@@ -56,6 +56,7 @@ def as_queries(queries: object, *, dim: int, metric: Metric) -> NDArray[np.float
     if not finite.all():
         row, column = (int(x) for x in np.argwhere(~finite)[0])
         raise BadQueryError(f"query {row} is {array[row, column]} at column {column}; every component must be finite")
+    array = _in_range(array, metric)
     if metric is Metric.COSINE:
         zero = ~array.any(axis=1)
         if zero.any():
@@ -63,3 +64,30 @@ def as_queries(queries: object, *, dim: int, metric: Metric) -> NDArray[np.float
                 f"query {int(np.argmax(zero))} is the zero vector: it has no direction, so no cosine. Leave it out."
             )
     return array
+
+
+def _in_range(queries: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:
+    """Queries whose squares float32 holds. Under cosine any length is as good: extreme ones are scaled by a power of two,
+    which changes no digit of the direction."""
+    largest = np.abs(queries).max(axis=1, initial=0.0)
+    extreme = (largest > 1e15) | ((largest > 0) & (largest < 1e-15))
+    if not extreme.any():
+        return queries
+    if metric is Metric.COSINE:
+        exponents = np.frexp(largest[extreme])[1]
+        queries = queries.copy()
+        queries[extreme] = np.ldexp(queries[extreme], -exponents[:, None])
+        return queries
+    if metric is Metric.DOT and ((largest > 0) & (largest < 1e-25)).any():
+        row = int(np.argmax((largest > 0) & (largest < 1e-25)))
+        raise BadQueryError(
+            f"query {row} holds nothing above {largest[row]:.3g}: its inner products vanish in float32. Scale it up."
+        )
+    length = np.sqrt(np.einsum("ij,ij->i", queries, queries, dtype=np.float64))
+    if (length > 1e18).any():
+        row = int(np.argmax(length))
+        raise BadQueryError(
+            f"query {row} has length {length[row]:.3g}, whose square float32 does not hold; at most 1e18 is needed. "
+            "Scale queries and stored vectors alike."
+        )
+    return queries

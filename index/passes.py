@@ -21,12 +21,13 @@ import xxhash
 from numpy.typing import NDArray
 
 from index.codes import Coder, encode_int8
-from index.errors import BadRowsError
+from index.errors import BadRowsError, SourceError
 from index.fullview import VectorFileWriter
 from index.fullview.layout import PageLayout
+from index.ids import canonical_id
 from index.options import Metric
 from index.report import Steps
-from index.sources import Block, VectorSource, find_bad_rows
+from index.sources import BadRow, Block, VectorSource, find_bad_rows
 
 BUCKET_BYTES = 64_000_000
 LISTED_BAD_ROWS = 1000
@@ -38,7 +39,7 @@ R = TypeVar("R")
 @dataclass(slots=True)
 class Scan:
     """What the first pass learnt. n: rows kept; skipped: source rows left out, ascending; hashes uint64 (n,);
-    mean float32 (dim,): of unit vectors under cosine; longest: the largest |x|^2; ids: as given, or None."""
+    mean float32 (dim,): of unit vectors under cosine; longest: the largest |x|^2, without far outliers; ids: as given, or None."""
 
     n: int
     skipped: NDArray[np.int64]
@@ -106,23 +107,25 @@ def scan_source(
     steps.start("scan", source.n)
     total = np.zeros(source.dim, np.float64)
     longest = 0.0
+    counted = 0
+    outlier = _outlier_length(source)
     hashes: list[NDArray[np.uint64]] = []
     skipped: list[NDArray[np.int64]] = []
     bad_rows: list[tuple[str, int, int, str]] = []
     ids: list[Any] = []
     kept = 0
-    for block, seen in ahead(pool, source.blocks(), lambda b: (b, _look(b, metric)), most=4):
-        bad, keep, block_hashes, block_sum, block_longest = seen
-        bad_rows.extend((block.file, block.file_start + b.row, b.column, b.reason) for b in bad)
-        skipped.append(block.start + np.flatnonzero(~keep))
-        hashes.append(block_hashes)
-        total += block_sum
-        longest = max(longest, block_longest)
-        kept += len(block_hashes)
+    for block, seen in ahead(pool, source.blocks(), lambda b: (b, _look(b, metric, outlier)), most=4):
+        bad_rows.extend((block.file, block.file_start + b.row, b.column, b.reason) for b in seen.bad)
+        skipped.append(block.start + np.flatnonzero(~seen.keep))
+        hashes.append(seen.hashes)
+        total += seen.total
+        counted += seen.counted
+        longest = max(longest, seen.longest)
+        kept += len(seen.hashes)
         if block.ids is not None:
-            ids.append(_only(block.ids, keep))
+            ids.append(_only(block.ids, seen.keep))
         if payload_spool is not None and block.payload is not None:
-            payload_spool.append([p for p, good in zip(block.payload, keep, strict=True) if good])
+            payload_spool.append([p for p, good in zip(block.payload, seen.keep, strict=True) if good])
         steps.advance(block.start + len(block), source.n)
     if bad_rows and not skip_bad_rows:
         raise BadRowsError(rows=bad_rows[:LISTED_BAD_ROWS], count=len(bad_rows))
@@ -131,28 +134,79 @@ def scan_source(
         skipped=np.concatenate(skipped),
         bad_rows=bad_rows,
         hashes=np.concatenate(hashes),
-        mean=(total / max(1, kept)).astype(np.float32),
-        longest=longest,
+        mean=(total / max(1, counted)).astype(np.float32),
+        # Beyond that float32 does not tell the other rows apart beside the extra coordinate of dot; rows that are longer
+        # still have none.
+        longest=min(longest, 300.0 * outlier),
         ids=_joined(ids) if ids else None,
         payload=payload_spool,
     )
 
 
-def _look(block: Block, metric: Metric) -> tuple[list[Any], NDArray[np.bool_], NDArray[np.uint64], Any, float]:
-    """Bad rows, which rows are kept, their hashes, the sum of the (unit) vectors, the largest squared length."""
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """A block seen: bad rows, which rows are kept, their hashes, sum and number of the rows that shape the mean."""
+
+    bad: list[BadRow]
+    keep: NDArray[np.bool_]
+    hashes: NDArray[np.uint64]
+    total: NDArray[np.float64]
+    counted: int
+    longest: float
+
+
+def _look(block: Block, metric: Metric, outlier: float) -> _Looked:
+    """Look at one block. outlier: squared length above which a row does not shape the mean."""
     bad = find_bad_rows(block)
     keep = np.ones(len(block), np.bool_)
     keep[[b.row for b in bad]] = False
-    vectors = block.vectors[keep] if bad else block.vectors
-    digest = xxhash.xxh3_64_intdigest
-    hashes = np.fromiter((digest(row) for row in vectors), np.uint64, len(vectors))
-    wide = vectors.astype(np.float32)
+    wide = block.vectors.astype(np.float32)
+    wide[~keep] = 0.0
     lengths = np.einsum("ij,ij->i", wide, wide, dtype=np.float64)
-    longest = float(lengths.max(initial=0.0))
+    beyond = _beyond_range(wide, lengths, metric)
+    keep[[b.row for b in beyond]] = False
+    bad = sorted(bad + beyond)
+    good = keep & (lengths <= outlier) if metric is not Metric.COSINE else keep
+    weights = good.astype(np.float64)
     if metric is Metric.COSINE:
-        weights = np.divide(1.0, np.sqrt(lengths), out=np.zeros_like(lengths), where=lengths > 0)
-        return bad, keep, hashes, weights.astype(np.float32) @ wide, longest
-    return bad, keep, hashes, wide.sum(axis=0, dtype=np.float64), longest
+        np.divide(1.0, np.sqrt(lengths), out=weights, where=good & (lengths > 0))
+    total = (weights.astype(np.float32) @ wide).astype(np.float64)
+    longest = float(lengths[keep].max(initial=0.0))
+    kept = block.vectors[keep] if bad else block.vectors
+    return _Looked(bad, keep, row_hashes(kept), total, int(good.sum()), longest)
+
+
+def _beyond_range(wide: NDArray[np.float32], lengths: NDArray[np.float64], metric: Metric) -> list[BadRow]:
+    """Rows whose squares float32 cannot hold: every estimate and score of them would be wrong."""
+    found = [(row, "a length above 1e18, whose square float32 does not hold") for row in np.flatnonzero(lengths > 1e36)]
+    if metric is Metric.COSINE:
+        small = np.flatnonzero((lengths > 0) & (lengths < 1e-32))
+        found += [(row, "a length below 1e-16, whose square float32 does not hold") for row in small]
+    return [BadRow(int(row), int(np.argmax(np.abs(wide[row]))), f"{why}; scale the vectors") for row, why in found]
+
+
+def row_hashes(vectors: NDArray[Any]) -> NDArray[np.uint64]:
+    """xxh3 of each row's bytes, uint64 (m,); -0.0 counts as 0.0, so that rows with equal hashes are equal vectors."""
+    digest = xxhash.xxh3_64_intdigest
+    if vectors.dtype.kind == "f":
+        vectors = vectors + vectors.dtype.type(0.0)
+    return np.fromiter((digest(row) for row in vectors), np.uint64, len(vectors))
+
+
+def _outlier_length(source: VectorSource) -> float:
+    """A squared length that only outliers exceed: a hundred times the median of rows from all over the source.
+
+    One row of 1e8 among rows of length 1 would move the mean by more than their spread; no code would tell them apart.
+    """
+    lengths = []
+    for part in range(8):
+        for block in source.blocks(512, start=source.n * part // 8):
+            wide = block.vectors.astype(np.float64)
+            squared = np.einsum("ij,ij->i", wide, wide)
+            lengths.append(squared[np.isfinite(squared)])
+            break
+    median = float(np.median(np.concatenate(lengths))) if any(len(x) for x in lengths) else 0.0
+    return 100.0 * median if median > 0 else np.inf
 
 
 def _only(ids: Any, keep: NDArray[np.bool_]) -> Any:
@@ -167,15 +221,37 @@ def _joined(parts: list[Any]) -> Any:
     return [i for part in parts for i in (part.tolist() if isinstance(part, np.ndarray) else part)]
 
 
-def kept_blocks(source: VectorSource, skipped: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[Any]]]:
-    """(number of the first kept row, vectors of the kept rows) of each block."""
+def kept_blocks(source: VectorSource, scan: Scan) -> Iterator[tuple[int, NDArray[Any]]]:
+    """(number of the first kept row, vectors of the kept rows) of each block.
+
+    Raises SourceError where a row is not what the scan saw: its id would get another row's vector.
+    """
+    skipped = scan.skipped
     for block in source.blocks():
         vectors = block.vectors
         first = block.start - int(np.searchsorted(skipped, block.start))
         inside = skipped[(skipped >= block.start) & (skipped < block.start + len(block))]
         if len(inside):
             vectors = np.delete(vectors, inside - block.start, axis=0)
+        same = row_hashes(vectors) == scan.hashes[first : first + len(vectors)]
+        if not same.all():
+            raise SourceError(
+                f"{block.file} was changed while it was being built from: row {block.file_start + int(np.argmin(same))} "
+                "is not what it was. Nothing was built; leave the file alone and build again."
+            )
         yield first, vectors
+
+
+def rows_by_id(rows: NDArray[np.int64], ids: Any) -> NDArray[np.int64]:
+    """Rows of one node, ascending by id, whatever the spelling of a UUID."""
+    if len(rows) == 1:
+        return rows
+
+    def order(row: int) -> tuple[bool, int | str]:
+        own = canonical_id(ids[row])
+        return isinstance(own, str), own
+
+    return np.array(sorted(rows, key=order), np.int64)
 
 
 @dataclass(slots=True)
@@ -192,11 +268,10 @@ class EncodedNodes:
 
 def encode_nodes(
     source: VectorSource,
-    skipped: NDArray[np.int64],
+    scan: Scan,
     nodes: NDArray[np.int64],
     coder: Coder,
     *,
-    longest: float,
     int8_codes: NDArray[np.int8],
     pool: ThreadPoolExecutor,
     steps: Steps,
@@ -216,21 +291,21 @@ def encode_nodes(
         extra = None
         if coder.metric is Metric.DOT:
             lengths = np.einsum("ij,ij->i", mine, mine, dtype=np.float64)
-            extra = np.sqrt(np.maximum(longest - lengths, 0.0)).astype(np.float32)
+            extra = np.sqrt(np.maximum(scan.longest - lengths, 0.0)).astype(np.float32)
         int8_codes[a:b], int8_scalars[a:b] = encode_int8(rotated, extra=extra)
         codes[a:b], scalars[a:b] = coder.encode_block(rotated)
         if first == 0 and b > a:
             error_scales.append(coder.error_scale(rotated[:4096]))
         return first + len(vectors)
 
-    for done in ahead(pool, kept_blocks(source, skipped), encode, most=4):
+    for done in ahead(pool, kept_blocks(source, scan), encode, most=4):
         steps.advance(min(done, source.n), source.n)
     return EncodedNodes(int8_codes, int8_scalars, codes, scalars, error_scales[0] if error_scales else 0.0)
 
 
 def write_rows(
     source: VectorSource,
-    skipped: NDArray[np.int64],
+    scan: Scan,
     disk_rows: NDArray[np.int64],
     id_codes: NDArray[np.uint64],
     layout: PageLayout,
@@ -248,7 +323,7 @@ def write_rows(
     buckets = -(-layout.n // each)
     paths = [folder / f"bucket-{b}.tmp" for b in range(buckets)]
     record = np.dtype([("row", np.int64), ("vector", layout.dtype, (layout.dim,))])
-    for first, vectors in kept_blocks(source, skipped):
+    for first, vectors in kept_blocks(source, scan):
         rows = disk_rows[first : first + len(vectors)]
         where = rows // each
         by_bucket = np.argsort(where, kind="stable")

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index import exact
-from index.errors import IndexClosedError, OptionsError
+from index.errors import IndexClosedError, OptionsError, ShapeMismatchError
 from index.folder import Generation, open_generation
 from index.fullview import PageReader, aligned_pages
 from index.hits import Hits, Work
@@ -243,7 +243,12 @@ class OpenIndex:
 
     def vectors(self, rows: Any) -> NDArray[np.generic]:
         """Stored vectors, as given, of rows int64 (m,) -> (m, dim)."""
-        wanted = np.asarray(rows, np.int64).reshape(-1)
+        given = np.asarray(rows).reshape(-1)
+        if len(given) and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= self.n):
+            raise ShapeMismatchError(
+                f"rows {given[:5].tolist()} ({given.dtype}) were asked for, needed integers from 0 to {self.n - 1}"
+            )
+        wanted = given.astype(np.int64)
         layout = self.generation.layout
         out = np.empty((len(wanted), layout.dim), layout.dtype)
         with self._scratch() as scratch:

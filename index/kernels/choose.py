@@ -61,9 +61,10 @@ def copies(node: Any, group_nodes: Any, group_extra: Any) -> Any:
 def list_places(
     nodes: Any, chosen: Any, group_nodes: Any, group_extra: Any, k: Any, page_rows: Any, offsets: Any
 ) -> Any:
-    """The places (page numbers, or runs of pages of large vectors) that hold the chosen nodes' rows, each once a query.
+    """The places (page numbers, or runs of pages of large vectors) that hold the chosen nodes' rows.
 
-    Of a node's copies the first k are wanted. offsets: int64 (m + 1,), where each query's places begin in the result.
+    Each once a query and ascending, so that neighbours can be read together. Of a node's copies the first k are wanted.
+    offsets: int64 (m + 1,), where each query's places begin in the result.
     """
     size = 0
     for q in range(nodes.shape[0]):
@@ -79,19 +80,19 @@ def list_places(
             last = first
             if group_nodes.shape[0] > 0:
                 last = (row + min(copies(nodes[q, j], group_nodes, group_extra), k) - 1) // page_rows
+            if filled + last - first + 1 > places.shape[0]:
+                grown = np.empty(2 * (filled + last - first + 1), np.int64)
+                grown[:filled] = places[:filled]
+                places = grown
             for place in range(first, last + 1):
-                known = False
-                for e in range(start, filled):
-                    if places[e] == place:
-                        known = True
-                        break
-                if not known:
-                    if filled == places.shape[0]:
-                        grown = np.empty(2 * filled, np.int64)
-                        grown[:filled] = places
-                        places = grown
-                    places[filled] = place
-                    filled += 1
+                places[filled] = place
+                filled += 1
+        mine = np.sort(places[start:filled])
+        filled = start
+        for e in range(mine.shape[0]):
+            if e == 0 or mine[e] != mine[e - 1]:
+                places[filled] = mine[e]
+                filled += 1
     offsets[nodes.shape[0]] = filled
     return places[:filled]
 
@@ -197,12 +198,15 @@ def sort_best(best_scores: Any, best_codes: Any, best_rows: Any, counts: Any) ->
 
 @njit(cache=True, nogil=True)
 def count_found(true_places: Any, places: Any, offsets: Any, found: Any) -> None:
-    """found[q] = how many of true_places[q] (int64 (m, k), -1: none) are among the places of query q. found: int64 (m,)."""
+    """found[q] = how many of true_places[q] (int64 (m, k), -1: none) are among the places of query q. found: int64 (m,).
+
+    places: of each query ascending, as `list_places` gives them.
+    """
     for q in range(true_places.shape[0]):
+        mine = places[offsets[q] : offsets[q + 1]]
         hits = 0
         for j in range(true_places.shape[1]):
-            for e in range(offsets[q], offsets[q + 1]):
-                if places[e] == true_places[q, j]:
-                    hits += 1
-                    break
+            at = np.searchsorted(mine, true_places[q, j])
+            if at < mine.shape[0] and mine[at] == true_places[q, j]:
+                hits += 1
         found[q] = hits

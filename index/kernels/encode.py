@@ -56,7 +56,9 @@ def encode_rows(rotated: Any, bits: Any, ratios: Any, codes: Any, lengths: Any, 
         best_cosine = np.float32(-1.0)
         for r in range(ratios.shape[0]):
             step = (
-                ratios[r] * deviation * np.float32(2.0) / np.float32(levels - 1) if deviation > 0 else np.float32(1.0)
+                ratios[r] * deviation * np.float32(2.0) / np.float32(levels - 1)
+                if deviation > np.float32(1e-30)
+                else np.float32(1.0)
             )
             along, length = _round_to_levels(y, step, levels, current)
             cosine = along / np.sqrt(length) if length > 0 else np.float32(0.0)
@@ -84,7 +86,7 @@ def encode_int8(rotated: Any, codes: Any, lengths: Any, scales: Any) -> None:
         for t in range(rotated.shape[1]):
             largest = max(largest, abs(rotated[i, t]))
             total += rotated[i, t] * rotated[i, t]
-        scale = largest / np.float32(127.0) if largest > 0 else np.float32(1.0)
+        scale = largest / np.float32(127.0) if largest > np.float32(1e-30) else np.float32(1.0)
         inverse = np.float32(1.0) / scale
         for t in range(rotated.shape[1]):
             codes[i, t] = np.int8(np.rint(rotated[i, t] * inverse))

@@ -61,6 +61,7 @@ def connect_rows(links: Any, entries: Any, members: Any) -> Any:
     count = _spread(links, parents, queue, 0, count)
     added = 0
     anywhere = False
+    host = 0
     while True:
         hung = 0
         left = 0
@@ -76,14 +77,15 @@ def connect_rows(links: Any, entries: Any, members: Any) -> Any:
                     found = at
                     break
             if found < 0 and anywhere:
-                for j in range(count):
-                    if _hang(links, parents, queue[j], row):
-                        found = queue[j]
+                # Who has no place for one row has none for the next: each row is asked once, however many hang here.
+                while host < count:
+                    if _hang(links, parents, queue[host], row):
+                        found = queue[host]
                         break
+                    host += 1
             if found < 0:
                 left += 1
                 continue
-            anywhere = False
             hung += 1
             parents[row] = found
             queue[count] = row
@@ -91,5 +93,5 @@ def connect_rows(links: Any, entries: Any, members: Any) -> Any:
         added += hung
         if left == 0 or (hung == 0 and anywhere):
             return added
-        # A piece of the graph that no link leaves: hang one of its rows from whatever row has a place, then go on.
+        # Pieces of the graph that no link leaves are hung from whatever row has a place.
         anywhere = hung == 0

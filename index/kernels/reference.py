@@ -45,7 +45,7 @@ def prepare_rows(vectors: Any, mean: Any, signs: Any, unit: Any, out: Any) -> No
 def quantise_queries(rotated: Any, out: Any, scales: Any, sums: Any, lengths: Any) -> None:
     """Queries as int8: the largest component becomes 127 or -127."""
     largest = np.abs(rotated).max(axis=1)
-    scales[:] = np.where(largest > 0, largest / np.float32(127.0), np.float32(1.0))
+    scales[:] = np.where(largest > np.float32(1e-30), largest / np.float32(127.0), np.float32(1.0))
     out[:] = np.rint(rotated * (np.float32(1.0) / scales)[:, None])
     sums[:] = out.sum(axis=1, dtype=np.int64)
     lengths[:] = np.linalg.norm(rotated.astype(np.float64), axis=1)
@@ -65,7 +65,7 @@ def encode_rows(rotated: Any, bits: Any, ratios: Any, codes: Any, lengths: Any, 
         deviation = np.sqrt(lengths[i] / len(y))
         tried = []
         for ratio in ratios:
-            step = ratio * deviation / middle if deviation > 0 else 1.0
+            step = ratio * deviation / middle if deviation > 1e-30 else 1.0
             levels = np.clip(np.rint(y / step + middle), 0, 2 * middle)
             u = levels - middle
             tried.append((y @ u / np.linalg.norm(u) if u.any() else 0.0, levels, y @ u))
@@ -216,16 +216,17 @@ def copies(node: Any, group_nodes: Any, group_extra: Any) -> Any:
 def list_places(
     nodes: Any, chosen: Any, group_nodes: Any, group_extra: Any, k: Any, page_rows: Any, offsets: Any
 ) -> Any:
-    """The places of the first k copies of each chosen node, each place once a query, in the order of the nodes."""
+    """The places of the first k copies of each chosen node, each place once a query, ascending."""
     places: list[int] = []
     for q in range(len(nodes)):
         offsets[q] = len(places)
-        mine: dict[int, None] = {}
+        mine: set[int] = set()
         for node in nodes[q, : chosen[q]].tolist():
             first = first_row(node, group_nodes, group_extra)
-            for row in range(first, first + min(copies(node, group_nodes, group_extra), k)):
-                mine[row // page_rows] = None
-        places.extend(mine)
+            mine.update(
+                row // page_rows for row in range(first, first + min(copies(node, group_nodes, group_extra), k))
+            )
+        places.extend(sorted(mine))
     offsets[len(nodes)] = len(places)
     return np.array(places, np.int64)
 

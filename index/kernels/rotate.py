@@ -83,7 +83,7 @@ def quantise_queries(rotated: Any, out: Any, scales: Any, sums: Any, lengths: An
         for t in range(width):
             largest = max(largest, abs(rotated[i, t]))
             length += rotated[i, t] * rotated[i, t]
-        scale = largest / np.float32(127.0) if largest > 0 else np.float32(1.0)
+        scale = largest / np.float32(127.0) if largest > np.float32(1e-30) else np.float32(1.0)
         inverse = np.float32(1.0) / scale
         total = np.int32(0)
         for t in range(width):

@@ -69,14 +69,15 @@ def test_bad_rows_are_all_counted_before_the_scan_fails(steps):
 def test_rows_go_where_they_belong_through_any_number_of_buckets(steps, tmp_path, monkeypatch):
     generator = np.random.default_rng(1)
     rows = generator.normal(size=(777, 30)).astype(np.float32)
-    skipped = np.array([0, 100, 776], np.int64)
-    kept = np.delete(rows, skipped, axis=0)
+    rows[[0, 100, 776], 3] = np.nan
+    scanned = scan(rows, steps, skip=True)
+    kept = np.delete(rows, scanned.skipped, axis=0)
     layout = PageLayout(len(kept), 30, np.dtype(np.float32))
     disk_rows = generator.permutation(len(kept))
     codes = np.arange(len(kept), dtype=np.uint64)
     for bucket_bytes in (10**9, 5000, 1):
         monkeypatch.setattr(passes, "BUCKET_BYTES", max(bucket_bytes, 120 * 20))
-        passes.write_rows(open_source(rows), skipped, disk_rows, codes, layout, tmp_path, steps=steps)
+        passes.write_rows(open_source(rows), scanned, disk_rows, codes, layout, tmp_path, steps=steps)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["vectors.bin", "vectors.sum"]
         with VectorFile.open(tmp_path, layout) as file:
             pages = aligned_pages(layout.n_pages)
@@ -93,14 +94,14 @@ def test_encoding_takes_the_distinct_rows_only(steps):
     rows = np.random.default_rng(2).normal(size=(300, 16)).astype(np.float32)
     nodes = np.array([1, 5, 250, 299], np.int64)
     coder = Coder(dim=16, metric=Metric.DOT, bits=4, mean=rows.mean(axis=0), seed=0)
+    scanned = scan(rows, steps)
     longest = float((rows**2).sum(axis=1).max())
     with ThreadPoolExecutor(2) as pool:
         encoded = passes.encode_nodes(
             open_source(rows),
-            np.zeros(0, np.int64),
+            scanned,
             nodes,
             coder,
-            longest=longest,
             int8_codes=np.empty((4, 16), np.int8),
             pool=pool,
             steps=steps,
