@@ -17,6 +17,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.allowed import hint
 from service.errors import MalformedError, MediaTypeError, Problem
 
 T = TypeVar("T")
@@ -32,13 +33,18 @@ OPENAI_PATHS = ("/v1/completions", "/v1/chat/", "/v1/models")
 
 async def read_json(request: Request, kind: type[T]) -> T:
     """The body as `kind`. Raises MediaTypeError (415) or MalformedError (400)."""
+    return decode(await read_body(request), kind)
+
+
+async def read_body(request: Request) -> bytes:
+    """The bytes of a JSON body. Raises MediaTypeError."""
     content_type = request.headers.get("content-type", "")
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise MediaTypeError(
             f"content-type is {content_type!r}, this route reads application/json. Send that header with a JSON body."
         )
     require_no_encoding(request)
-    return decode(await request.body(), kind)
+    return await request.body()
 
 
 def require_no_encoding(request: Request) -> None:
@@ -57,7 +63,7 @@ def decode(body: bytes | msgspec.Raw, kind: type[T], *, path: str = "$") -> T:
         value: T = decoder.decode(body)
     except msgspec.ValidationError as error:
         what = str(error) if "`$" in str(error) else f"{error} - at `$`"
-        raise MalformedError(f"Wrong JSON body: {what.replace('`$', f'`{path}')}.") from None
+        raise MalformedError(f"Wrong JSON body: {what.replace('`$', f'`{path}')}.{hint(error, kind)}") from None
     except msgspec.DecodeError as error:
         raise MalformedError(f"The body is no valid JSON: {error}{_line_and_column(body, str(error))}.") from None
     except RecursionError:

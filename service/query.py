@@ -21,6 +21,7 @@ from service.filters import refuse_filter
 from service.names import PointId, point_id
 from service.selection import PayloadSelection, parse_payload_selection, parse_vector_selection
 from service.settings import Settings
+from service.slips import OF_QUERIES, decode_known
 from service.vectors import vector_from_json
 
 _NULL = Raw(b"null")
@@ -43,8 +44,8 @@ _LATER_QUERIES = {
 }
 
 
-class QueryParams(msgspec.Struct, kw_only=True):
-    """`params` of a query: Qdrant's and ours."""
+class QueryParams(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """`params` of a query: Qdrant's and ours. Unknown members are refused: each one would change the search."""
 
     hnsw_ef: int | None = None
     exact: bool = False
@@ -53,12 +54,18 @@ class QueryParams(msgspec.Struct, kw_only=True):
     probes: int | None = None
     rerank: int | None = None
     profile: bool = False
+    # Qdrant's, of no meaning here.
+    quantization: Raw = _NULL
+    indexed_only: Raw = _NULL
+    acorn: Raw = _NULL
+    idf: Raw = _NULL
 
 
-class QueryBody(msgspec.Struct, kw_only=True):
-    """POST .../points/query. Unknown members are ignored, as Qdrant does."""
+class QueryBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """POST .../points/query. Read by decode_known(): unknown members are ignored, as Qdrant does, slips refused."""
 
     query: Raw = _NULL
+    shard_key: Raw = _NULL
     prefetch: Raw = _NULL
     filter: Raw = _NULL
     lookup_from: Raw = _NULL
@@ -75,7 +82,7 @@ class QueryBody(msgspec.Struct, kw_only=True):
 class BatchBody(msgspec.Struct, kw_only=True):
     """POST .../points/query/batch."""
 
-    searches: list[QueryBody]
+    searches: list[Raw]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +99,9 @@ class Query:
     profile: bool
 
 
-def parse_query(body: QueryBody, settings: Settings, *, path: str = "$") -> Query:
+def parse_query(raw: bytes | Raw, settings: Settings, *, path: str = "$") -> Query:
     """Raises MalformedError, OutOfRangeError, UnsupportedError naming the member."""
+    body = decode_known(raw, QueryBody, OF_QUERIES, path=path)
     require_unnamed(body.using)
     if _given(body.prefetch) and bytes(body.prefetch) != b"[]":
         raise UnsupportedError("prefetch")

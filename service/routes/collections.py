@@ -10,12 +10,13 @@ from fastapi import APIRouter, Request
 from msgspec import Raw
 from starlette.responses import Response
 
-from service.answers import DONE, decode, ok, read_json
+from service.answers import DONE, decode, ok, read_body
 from service.collection_info import collection_info
 from service.errors import ConflictError, MalformedError, OutOfRangeError, UnsupportedError
 from service.jobs.request import FullviewBody, require_ranges
 from service.names import check_name
 from service.routes.context import parts, started
+from service.slips import decode_known
 
 DIMENSION_MAX = 65_536
 _DISTANCES = ("Cosine", "Dot", "Euclid")
@@ -32,13 +33,37 @@ class VectorBody(msgspec.Struct, kw_only=True):
     multivector_config: Raw = _NULL
 
 
-class CreateBody(msgspec.Struct, kw_only=True):
-    """PUT /collections/{c}. Qdrant's other settings are echoed; unknown members are ignored, but not those of ours."""
+class CreateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """PUT /collections/{c}. Read by decode_known(): unknown members are ignored, but not those of ours, and no slips."""
 
     vectors: Raw = _NULL
     sparse_vectors: Raw = _NULL
     sharding_method: str | None = None
     fullview: FullviewBody | None = None
+    # Qdrant's settings, echoed as they came.
+    shard_number: Raw = _NULL
+    replication_factor: Raw = _NULL
+    write_consistency_factor: Raw = _NULL
+    on_disk_payload: Raw = _NULL
+    hnsw_config: Raw = _NULL
+    wal_config: Raw = _NULL
+    optimizers_config: Raw = _NULL
+    optimizer_config: Raw = _NULL
+    quantization_config: Raw = _NULL
+    quantization: Raw = _NULL
+    strict_mode_config: Raw = _NULL
+    metadata: Raw = _NULL
+    init_from: Raw = _NULL
+    payload: Raw = _NULL
+    id_tracker: Raw = _NULL
+
+
+_INSTEAD = {
+    "vector_config": "vectors",
+    "vectors_config": "vectors",
+    "size": "vectors.size",
+    "distance": "vectors.distance",
+} | {name: f"fullview.{name}" for name in ("memory_budget", "preview", "bits", "recall")}
 
 
 @router.get("/collections")
@@ -59,7 +84,7 @@ async def create(request: Request, collection: str) -> Response:
     """An empty collection."""
     own = parts(request)
     check_name(collection, "collection")
-    body = await read_json(request, CreateBody)
+    body = decode_known(await read_body(request), CreateBody, _INSTEAD)
     vector = _vector_of(body)
     active = own.runner.store.active_for(collection)
     if active is not None:

@@ -14,14 +14,15 @@ from starlette.datastructures import QueryParams as QueryString
 from starlette.responses import Response
 
 from service import hits
-from service.answers import ok, read_json, require_no_encoding
+from service.answers import ok, read_body, read_json, require_no_encoding
 from service.engine import Lease
 from service.errors import BodyTooLargeError, MalformedError, NotFoundError, OutOfRangeError, UnsupportedError
 from service.filters import refuse_filter
 from service.names import PointId, path_id, point_id
-from service.query import BatchBody, Query, QueryBody, QueryParams, in_range, parse_query, search_options
+from service.query import BatchBody, Query, QueryParams, in_range, parse_query, search_options
 from service.routes.context import AppParts, flag, number, parts, started, timeout_s, whole
 from service.selection import PayloadSelection, parse_payload_selection, parse_vector_selection
+from service.slips import OF_LISTS, OF_QUERIES, decode_known, refuse_slip
 from service.vectors import vectors_from_bytes
 
 OCTET_STREAM = "application/octet-stream"
@@ -29,21 +30,35 @@ OCTET_STREAM = "application/octet-stream"
 # From so many raw queries on a second thread takes its share: below, its way there and back costs more than it saves.
 _RAW_QUERIES_A_THREAD = 16
 
+_RAW_OPTIONS = (
+    "limit",
+    "offset",
+    "score_threshold",
+    "exact",
+    "recall",
+    "beam",
+    "hnsw_ef",
+    "probes",
+    "rerank",
+    "timeout",
+)
+
 _NULL = Raw(b"null")
 _WHOLE = PayloadSelection(whole=True)
 
 router = APIRouter(prefix="/collections/{collection}")
 
 
-class RetrieveBody(msgspec.Struct, kw_only=True):
+class RetrieveBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """POST .../points."""
 
     ids: list[Any]
+    shard_key: Raw = _NULL
     with_payload: Raw = _NULL
     with_vector: Raw = _NULL
 
 
-class ScrollBody(msgspec.Struct, kw_only=True):
+class ScrollBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """POST .../points/scroll."""
 
     offset: Raw = _NULL
@@ -52,13 +67,15 @@ class ScrollBody(msgspec.Struct, kw_only=True):
     with_payload: Raw = _NULL
     with_vector: Raw = _NULL
     order_by: Raw = _NULL
+    shard_key: Raw = _NULL
 
 
-class CountBody(msgspec.Struct, kw_only=True):
+class CountBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """POST .../points/count."""
 
     filter: Raw = _NULL
     exact: bool = True
+    shard_key: Raw = _NULL
 
 
 class RecallBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -77,7 +94,7 @@ async def query(request: Request) -> Response:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == OCTET_STREAM:
         return await _query_raw(request, collection)
     own = parts(request)
-    one = parse_query(await read_json(request, QueryBody), own.settings)
+    one = parse_query(await read_body(request), own.settings)
     answers = await _answers(request, collection, [one])
     return ok(_result(answers, 0), started(request))
 
@@ -85,7 +102,7 @@ async def query(request: Request) -> Response:
 @router.post("/points")
 async def retrieve(request: Request, collection: str) -> Response:
     """Stored points by their ids; unknown ids are left out."""
-    body = await read_json(request, RetrieveBody)
+    body = decode_known(await read_body(request), RetrieveBody, OF_LISTS)
     ids = [point_id(value) for value in body.ids]
     in_range(len(ids), "number of ids", low=0, high=parts(request).settings.query_limit_max)
     selection = parse_payload_selection(body.with_payload, path="$.with_payload", default=True)
@@ -101,7 +118,7 @@ async def retrieve(request: Request, collection: str) -> Response:
 @router.post("/points/scroll")
 async def scroll(request: Request, collection: str) -> Response:
     """Points ascending by id, a page at a time."""
-    body = await read_json(request, ScrollBody)
+    body = decode_known(await read_body(request), ScrollBody, OF_LISTS)
     if bytes(body.order_by) != b"null":
         raise UnsupportedError("order_by", "Scroll in the order of ids.")
     refuse_filter(body.filter, path="$.filter")
@@ -123,7 +140,7 @@ async def scroll(request: Request, collection: str) -> Response:
 @router.post("/points/count")
 async def count(request: Request, collection: str) -> Response:
     """Points of the collection; always exact."""
-    body = await read_json(request, CountBody)
+    body = decode_known(await read_body(request), CountBody, OF_LISTS)
     refuse_filter(body.filter, path="$.filter")
     lease = parts(request).engine.lease(collection)
     try:
@@ -233,6 +250,10 @@ async def _query_raw(request: Request, collection: str) -> Response:
 
 
 def _raw_options(given: QueryString, own: AppParts) -> tuple[int, int, Any]:
+    for name in given:
+        if name not in _RAW_OPTIONS:
+            refuse_slip(name, _RAW_OPTIONS, OF_QUERIES, path="the query string")
+            raise MalformedError(f"Unknown option {name!r} of a raw query. Allowed are {', '.join(_RAW_OPTIONS)}.")
     high = own.settings.query_limit_max
     limit = in_range(whole(given.get("limit", "10"), "limit"), "limit", low=1, high=high)
     offset = in_range(whole(given.get("offset", "0"), "offset"), "offset", low=0, high=high)
