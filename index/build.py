@@ -25,7 +25,7 @@ from index import manifest
 from index.budget import Design, budget_bytes, choose_design
 from index.codes import Coder
 from index.disk import as_disk_full, require_room, save_array
-from index.errors import IndexExistsError, OptionsError, SourceError
+from index.errors import OptionsError, SourceError
 from index.fullview import PAGE_BYTES, PageLayout, VectorFile
 from index.graph import GraphOptions, GraphRows, build_graph, insert_rows, nearby_order
 from index.ids import write_ids
@@ -80,7 +80,7 @@ def build(
     """
     options = options or BuildOptions()
     target = Path(out)
-    _require_place(target, replace=replace)
+    manifest.require_place(target, replace=replace)
     opened, design = check_build(source, options=options, vector=vector, ids=ids, payload=payload)
     layout = PageLayout(opened.n, opened.dim, opened.dtype)
     manifest.remove_leftovers(target.parent)
@@ -388,7 +388,7 @@ class _Building:
         """Measure operating points with queries of which none is in the preview."""
         with VectorFile.open(self.folder, self.layout) as file:
             self.steps.start("tune", self.layout.n_pages)
-            answers = true_rows(
+            answers, scores = true_rows(
                 file,
                 places,
                 codes,
@@ -400,7 +400,7 @@ class _Building:
             )
         efforts = preview.efforts() if isinstance(preview, IvfPreview) else BEAMS
         tuner = Tuner(preview, self.coder, self.error_scale, places, efforts)
-        measured = tuner.measure(TuneQueries(queries, answers, held), check=self.steps.check)
+        measured = tuner.measure(TuneQueries(queries, answers, scores, held), check=self.steps.check)
         self.points = useful(measured)
         self.report.curve = [p.to_dict() for p in self.points]
 
@@ -469,14 +469,6 @@ class _Building:
             },
             "extras": {"budget_bytes": report.budget_bytes, "choices": report.choices, "warnings": report.warnings},
         }
-
-
-def _require_place(target: Path, *, replace: bool) -> None:
-    if not target.exists():
-        return
-    if not replace:
-        raise IndexExistsError(f"{target} exists already. Remove it, choose another place, or pass replace=True.")
-    manifest.read_manifest(target)
 
 
 __all__ = ["build", "check_build"]

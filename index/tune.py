@@ -21,7 +21,7 @@ from index.kernels.choose import count_found
 from index.operating_points import MEASURED_K, READ_ALL, OperatingPoint, StopByError
 from index.options import PreviewKind
 from index.preview import Candidates, Preview, Scratch
-from index.rerank import Places
+from index.rerank import BestHits, Places
 
 BEAMS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
 STOPS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
@@ -40,16 +40,16 @@ def true_rows(
     left_out: NDArray[np.int64],
     threads: int,
     check: Callable[[int, int], None],
-) -> NDArray[np.int64]:
-    """The oracle's ANSWERS best rows of each query that are not left out: int64 (m, ANSWERS), -1 where there are fewer.
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The oracle's ANSWERS best rows of each query that are not left out, and their inner scores.
 
-    left_out: rows int64, ascending. check: called by one thread with (pages done, in all); may raise.
+    int64 (m, ANSWERS), -1 where there are fewer; float32 (m, ANSWERS), minus infinity there. left_out: rows int64, ascending. check: called by one thread with (pages done, in all); may raise.
     """
     n = places.layout.n
     surplus = 50 + 2 * ANSWERS * len(left_out) // n if len(left_out) else 0
     parts = [part for part in np.array_split(queries, threads) if len(part)]
 
-    def answer(number: int) -> NDArray[np.int64]:
+    def answer(number: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         best = search_all(
             file.reader(),
             places,
@@ -65,32 +65,33 @@ def true_rows(
             if number == 0
             else None,
         )
-        return _first_outside(best.rows, best.counts, left_out)
+        return _first_outside(best, left_out)
 
     with ThreadPoolExecutor(len(parts)) as pool:
         others = [pool.submit(answer, number) for number in range(1, len(parts))]
-        return np.concatenate([answer(0), *(other.result() for other in others)])
+        answers = [answer(0), *(other.result() for other in others)]
+    return np.concatenate([rows for rows, _ in answers]), np.concatenate([scores for _, scores in answers])
 
 
-def _first_outside(
-    rows: NDArray[np.int64], counts: NDArray[np.int64], left_out: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """The first ANSWERS rows of each list that are not left out; -1 where there are fewer."""
-    good = ~np.isin(rows, left_out) & (np.arange(rows.shape[1]) < counts[:, None])
-    order = np.argsort(~good, axis=1, kind="stable")
-    picked = np.take_along_axis(np.where(good, rows, -1), order, axis=1)
-    out = np.full((len(rows), ANSWERS), -1, np.int64)
-    out[:, : min(ANSWERS, picked.shape[1])] = picked[:, :ANSWERS]
-    return out
+def _first_outside(best: BestHits, left_out: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The first ANSWERS rows of each list that are not left out, and their scores."""
+    good = ~np.isin(best.rows, left_out) & (np.arange(best.rows.shape[1]) < best.counts[:, None])
+    order = np.argsort(~good, axis=1, kind="stable")[:, :ANSWERS]
+    rows = np.full((len(best.rows), ANSWERS), -1, np.int64)
+    scores = np.full(rows.shape, -np.inf, np.float32)
+    rows[:, : order.shape[1]] = np.take_along_axis(np.where(good, best.rows, -1), order, axis=1)
+    scores[:, : order.shape[1]] = np.take_along_axis(np.where(good, best.scores, -np.inf), order, axis=1)
+    return rows, scores
 
 
 @dataclass(frozen=True, slots=True)
 class TuneQueries:
-    """queries float32 (m, dim); true_rows int64 (m, 100), best first, -1 where there are fewer; left_out int32: nodes that
-    may not be candidates because they are the queries themselves, ascending."""
+    """queries float32 (m, dim); true_rows int64 (m, 100), best first, -1 where there are fewer, with their inner scores;
+    left_out int32: nodes that may not be candidates because they are the queries themselves, ascending."""
 
     queries: NDArray[np.float32]
     true_rows: NDArray[np.int64]
+    true_scores: NDArray[np.float32]
     left_out: NDArray[np.int32]
 
 
@@ -132,8 +133,11 @@ class Tuner:
         self, tune: TuneQueries, found: Candidates, prepared: PreparedQueries, k: int, effort: int
     ) -> list[OperatingPoint]:
         """Points of one effort, one for each stop rule."""
-        true = tune.true_rows[:, :k]
-        wanted = np.maximum((true >= 0).sum(axis=1), 1)
+        # Of rows that are as good as the k-th any will do, as for whoever measures recall later.
+        last = min(k, tune.true_scores.shape[1]) - 1
+        good = (tune.true_rows >= 0) & (tune.true_scores >= tune.true_scores[:, last : last + 1])
+        true = np.where(good, tune.true_rows, -1)
+        wanted = np.clip(good.sum(axis=1), 1, k)
         true_places = np.where(true >= 0, true // self.places.layout.vectors_per_page, -1)
         reach = prepared.lengths * np.float32(self.error_scale)
         points = []
@@ -142,7 +146,7 @@ class Tuner:
             plan = self.places.plan_reads(copy, self.preview.error_scales(), reach, k=k, rule=StopByError(z=z))
             hits = np.empty(len(true), np.int64)
             count_found(true_places, plan.places, plan.offsets, hits)
-            estimate = interval(hits / wanted)
+            estimate = interval(np.minimum(hits, wanted) / wanted)
             points.append(
                 OperatingPoint(
                     k=k,

@@ -135,3 +135,10 @@ def test_rows_that_are_not_there_have_no_vectors(tmp_path, rows):
     build(rows_of(400, 8), tmp_path / "i")
     with open_index(tmp_path / "i") as index, pytest.raises(ShapeMismatchError, match="from 0 to 399"):
         index.vectors(rows)
+
+
+def test_of_equally_good_rows_any_counts_when_recall_is_measured(tmp_path):
+    report = build(np.eye(512, dtype=np.float32), tmp_path / "i")
+    assert report.promise_kept
+    assert not report.warnings
+    assert report.measured_recall["pages"] < 100
