@@ -13,6 +13,8 @@ from pathlib import Path
 from service.errors import MalformedError, NotFoundError
 
 _GLOB = frozenset("*?[")
+PATH_MAX = 2048
+NAME_MAX = 255
 
 
 def resolve(root: Path, path: str, *, member: str) -> str:
@@ -23,6 +25,12 @@ def resolve(root: Path, path: str, *, member: str) -> str:
     """
     if not path or "\0" in path or "\\" in path:
         raise MalformedError(f"{member} is {path!r}: a path has at least one character, no NUL and no backslash.")
+    if len(path.encode(errors="replace")) > PATH_MAX or any(
+        len(part.encode(errors="replace")) > NAME_MAX for part in Path(path).parts
+    ):
+        raise MalformedError(
+            f"{member} is a path of {len(path):,} characters: at most {PATH_MAX:,} bytes, {NAME_MAX} a name, are a path here."
+        )
     if path.startswith(("/", "~")) or ".." in Path(path).parts:
         raise MalformedError(f"{member} is {path!r}: give it relative to the import root {root.name!r}, without `..`.")
     real_root = Path(os.path.realpath(root))

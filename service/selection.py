@@ -93,6 +93,8 @@ def _including(keys: list[str], path: str) -> PayloadSelection:
 
 
 def _parts(key: str, path: str) -> Path:
+    if not key:
+        raise MalformedError(f"an empty string at {path} is no payload path. The payload with the empty key is '\"\"'.")
     parts, at = [], 0
     while at < len(key):
         found = _PART.match(key, at)

@@ -218,3 +218,15 @@ def test_every_error_of_the_index_has_a_status():
     # The first match counts: a base before its leaf would hide it.
     for place, (kind, _, _) in enumerate(STATUS_OF):
         assert not any(issubclass(kind, earlier) for earlier, _, _ in STATUS_OF[:place])
+
+
+@pytest.mark.parametrize("path", ["a" * 5000, "a" * 256 + "/b.npy", "/".join(["folder"] * 400), "*" * 3000])
+def test_paths_longer_than_any_file_system_takes(tmp_path, path):
+    with pytest.raises(MalformedError, match="characters"):
+        resolve(tmp_path, path, member="source.path")
+
+
+@pytest.mark.parametrize("selection", [[""], {"include": ["a", ""]}, {"exclude": [""]}])
+def test_an_empty_payload_path_is_refused(selection):
+    with pytest.raises(MalformedError, match="empty"):
+        parse_payload_selection(Raw(json.dumps(selection).encode()), path="$", default=False)
