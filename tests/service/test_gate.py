@@ -129,7 +129,7 @@ def test_s48_bad_json_names_line_and_column(open_client):
         ("GET", "/nowhere", 404),
         ("GET", "/collections/x", 404),
         ("GET", "/collections/", 404),
-        ("POST", "/collections/x/points/nowhere", 405),
+        ("POST", "/collections/x/points/nowhere", 404),
         ("DELETE", "/collections", 405),
         ("PUT", "/collections/x/points/query", 405),
         ("PATCH", "/collections/x", 501),
