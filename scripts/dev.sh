@@ -4,6 +4,7 @@
 #     demo         an index from bundled data, a server, queries through HTTP
 #     test         the ordinary suite (arguments go to pytest)
 #     test-long    what takes longer, with the extras cpu and bench
+#     test-torch   what runs beside torch, in an environment of its own (.venv-torch)
 #     lint         ruff: rules and format
 #     types        mypy, strict
 #     layers       import-linter: which package may import which
@@ -16,7 +17,7 @@ venv=${VENV:-.venv}
 export PYTHONUNBUFFERED=1 PIP_NO_INPUT=1
 
 usage() {
-    sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
 }
 
@@ -45,6 +46,13 @@ target_test_long() {
         return 0
     fi
     return "$code"
+}
+
+target_test_torch() {
+    venv=.venv-torch
+    VENV=$venv scripts/setup.sh dev
+    in_venv python -c 'import torch' 2>/dev/null || in_venv python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
+    in_venv python -m pytest -k "torch" tests/index/test_scenarios_crash.py "$@"
 }
 
 target_lint() {

@@ -101,7 +101,7 @@ Install it (Debian or Ubuntu: 'apt-get install python3 python3-venv python3-dev'
 fi
 require_compiler "$python"
 
-echo "Setting up $venv with $("$python" --version) (first time: a few minutes; nothing outside this folder is changed)"
+echo "Setting up $venv with $("$python" --version) (first time: a few minutes; nothing outside this folder and pip's cache is changed)"
 if [ -e "$venv/bin/python" ] && ! new_enough "$venv/bin/python"; then
     fail "$venv is there and holds no working Python 3.11 or newer. Remove it, or name another folder: VENV=.venv-new."
 fi
