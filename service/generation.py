@@ -76,6 +76,10 @@ class SearchableIndex(Protocol):
         """Hits of queries float32 [m, dim]."""
         ...
 
+    def point(self, k: int, recall: float | None = ...) -> Any:
+        """The OperatingPoint of a search for k hits: for that recall, or the one promised."""
+        ...
+
     def vectors(self, rows: np.ndarray) -> np.ndarray:
         """Vectors as given, [m, dim]."""
         ...

@@ -23,6 +23,7 @@ from service.engine import Lease
 from service.errors import MalformedError, NotFoundError, UnsupportedError
 from service.generation import SearchableIndex
 from service.names import PointId
+from service.profile import COUNTERS, profile_of
 from service.query import Query
 from service.selection import PayloadSelection
 
@@ -60,9 +61,6 @@ class WorkDone:
     microseconds: dict[str, float] = field(default_factory=dict)
 
 
-_COUNTERS = ("rows_scored", "hops", "candidates", "rows_reranked", "pages_read", "bytes_read")
-
-
 @dataclass(slots=True)
 class Answers:
     """points[i] answers query i; profiles[i] where it asked for one."""
@@ -96,7 +94,7 @@ def answer_queries(lease: Lease, queries: Sequence[Query]) -> Answers:
         for place, position in enumerate(positions):
             answers.points[position] = _points(index, hits, place, queries[position])
             if queries[position].profile:
-                answers.profiles[position] = _profile(index, hits, place, options)
+                answers.profiles[position] = profile_of(index, hits.work, place, k=k, options=options)
         _add_work(answers.work, hits.work)
     return answers
 
@@ -196,12 +194,6 @@ def require_dim(lease: Lease, dim: int) -> None:
         )
 
 
-def profile_totals(index: SearchableIndex) -> dict[str, Any]:
-    """What a profile says of the index itself."""
-    stats = index.stats()
-    return {name: stats[name] for name in ("io_mode", "io_reason") if name in stats}
-
-
 def _vector_of(index: SearchableIndex, query: Query) -> np.ndarray:
     if query.vector is not None:
         return query.vector
@@ -271,26 +263,9 @@ def _require_finite(scores: np.ndarray) -> None:
 
 
 def _add_work(total: WorkDone, work: Any) -> None:
-    for name in _COUNTERS:
+    for name in COUNTERS:
         counted = getattr(work, name, None)
         if counted is not None:
             setattr(total, name, getattr(total, name) + int(np.sum(counted)))
     for stage, micros in (getattr(work, "microseconds", None) or {}).items():
         total.microseconds[stage] = total.microseconds.get(stage, 0.0) + float(np.sum(micros))
-
-
-def _profile(index: SearchableIndex, hits: Any, place: int, options: SearchOptions) -> dict[str, Any]:
-    work = hits.work
-    profile: dict[str, Any] = {}
-    for name in _COUNTERS:
-        counted = getattr(work, name, None)
-        if counted is not None:
-            profile[name] = int(np.atleast_1d(counted)[place % len(np.atleast_1d(counted))])
-    profile["microseconds"] = {
-        stage: float(np.atleast_1d(micros)[place if np.ndim(micros) else 0])
-        for stage, micros in (getattr(work, "microseconds", None) or {}).items()
-    }
-    point = getattr(hits, "operating_point", None)
-    asked = {name: getattr(options, name) for name in ("recall", "beam", "probes", "rerank") if getattr(options, name)}
-    profile["operating_point"] = "exact" if options.exact else (point if point is not None else asked or "default")
-    return profile | profile_totals(index)
