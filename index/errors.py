@@ -111,7 +111,10 @@ class CorruptReason(Enum):
 
 
 class CorruptIndexError(VectorIndexError):
-    """A file of an index contradicts its manifest or itself. folder: the index, where it is not the file's parent."""
+    """A file of an index contradicts its manifest or itself. folder: the index, where it is not the file's parent.
+
+    what: the sentence without the advice, for those who list many.
+    """
 
     def __init__(
         self,
@@ -132,9 +135,11 @@ class CorruptIndexError(VectorIndexError):
             return f"{value:#010x}" if reason is CorruptReason.CHECKSUM else f"{value:,}"
 
         page = f" (page {offset_bytes // 4096})" if offset_bytes else ""
+        self.what = (
+            f"{path} at byte {offset_bytes:,}{page}: {reason.value}, expected {shown(expected)}, found {shown(found)}."
+        )
         super().__init__(
-            f"{path} at byte {offset_bytes:,}{page}: {reason.value}, expected {shown(expected)}, found {shown(found)}. "
-            f"`fullview check {folder or path.parent}` lists every bad page; "
+            f"{self.what} `fullview check {folder or path.parent}` lists every bad page; "
             "restore the folder from a copy or build it again."
         )
 

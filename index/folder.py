@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from index.budget import SCRATCH_BYTES, SEARCHES
 from index.codes import Coder
 from index.fullview import PageLayout, VectorFile
 from index.ids import IDS_FOLDER, IdTable
@@ -79,7 +80,7 @@ class Generation:
         return parts
 
     def stats(self) -> dict[str, Any]:
-        """What `inspect` and the collection's info show."""
+        """What `inspect` and the collection's info show. The scratch estimate is of two searches at a time."""
         manifest = self.manifest
         return {
             "rows": self.n,
@@ -93,6 +94,8 @@ class Generation:
             "degree": manifest.preview_parameters.get("degree", 0),
             "lists": manifest.preview_parameters.get("lists", 0),
             "resident_bytes": self.resident_bytes(),
+            "scratch_estimate_bytes": SCRATCH_BYTES * SEARCHES,
+            "budget_bytes": manifest.extras.get("budget_bytes"),
             "disk_bytes": sum(entry.size for entry in manifest.files.values()),
             "operating_points": [p.to_dict() for p in self.points],
             "promise": manifest.promise,

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from index.operating_points import OperatingPoint
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -59,6 +61,11 @@ class Hits:
 
     ids uint64 (m, k), or object where strings occur; scores float32 (m, k), exact: cosine and dot larger is nearer, l2 is
     the true distance; counts int64 (m,): how many entries of a row are hits; rows int64 (m, k): rows of the generation.
+
+    point: the operating point that was used; None for exact searches and for a beam, probes or rerank of one's own, of
+    which nothing was measured. reached: whether the lower end of the point's measured recall reaches the recall that was
+    asked for, or promised where none was; where it is False no point does, and the best one was used. Without a point it
+    is True, but for a recall that was asked for together with a rerank of one's own.
     """
 
     ids: NDArray[Any]
@@ -66,6 +73,8 @@ class Hits:
     counts: NDArray[np.int64]
     rows: NDArray[np.int64]
     work: Work
+    point: OperatingPoint | None = None
+    reached: bool = True
 
     def __len__(self) -> int:
         return len(self.counts)

@@ -26,9 +26,10 @@ def whole(name: str, value: object, *, low: int, high: int) -> int:
     """A whole number from low to high."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise OptionsError(f"{name} is {value!r}, needed a whole number from {low} to {high}")
-    if not low <= value <= high:
-        raise OptionsError(f"{name} is {value}, needed {low} to {high}")
-    return int(value)
+    given = int(value)
+    if not low <= given <= high:
+        raise OptionsError(f"{name} is {given}, needed {low} to {high}")
+    return given
 
 
 def share(name: str, value: object, *, whole_too: bool) -> float:

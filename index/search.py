@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -74,6 +75,9 @@ class OpenIndex:
 
     Threads: search() from any number at once, each call on its caller's thread. Fork: a child may go on searching.
     close() waits for running searches. Arrays returned are the caller's.
+
+    ids: the IdTable, ids to rows and back. payload: the PayloadFile, or None where the index was built without payloads;
+    payloads() answers either way.
     """
 
     def __init__(self, generation: Generation) -> None:
@@ -96,6 +100,7 @@ class OpenIndex:
         vectors = as_queries(queries, dim=self.dim, metric=self.metric)
         k = _require_k(k, self.n)
         effort, width, rule = self._effort(k, options)
+        point = self.point(k, options.recall)
         given = options.beam or options.probes or options.rerank
         if options.exact or (given is None and k > MEASURED_K[-1] and k * SCAN_SHARE >= self.n):
             return self._search_exact(vectors, k, options)
@@ -103,7 +108,7 @@ class OpenIndex:
         best = BestHits.empty(len(vectors), k)
         with self._scratch() as scratch:
             waiting: tuple[slice, ReadPlan, NDArray[np.uint8]] | None = None
-            for part in _parts(len(vectors), self.point(k, options.recall).pages * max(1.0, k / 100)):
+            for part in _parts(len(vectors), point.pages * max(1.0, k / 100)):
                 plan = self._propose(vectors[part], k, effort, width, rule, scratch, work, part)
                 if waiting is not None:
                     self._wait(scratch, work, waiting[0])
@@ -116,7 +121,7 @@ class OpenIndex:
                 self._wait(scratch, work, waiting[0])
                 self._rerank(vectors, best, work, *waiting)
         best.sort()
-        return self._hits(best, work, options)
+        return self._hits(best, work, options, point if given is None else None)
 
     def _propose(
         self,
@@ -193,7 +198,7 @@ class OpenIndex:
         work.spend("exact", slice(0, len(vectors)), begun)
         return self._hits(best, work, options)
 
-    def _hits(self, best: BestHits, work: Work, options: SearchOptions) -> Hits:
+    def _hits(self, best: BestHits, work: Work, options: SearchOptions, point: OperatingPoint | None = None) -> Hits:
         """Ids and outward scores; hits worse than the threshold are cut off."""
         counts = best.counts
         if options.score_threshold is not None:
@@ -208,18 +213,23 @@ class OpenIndex:
             counts=counts,
             rows=best.rows,
             work=work,
+            point=point,
+            reached=self._reached(options, point),
         )
+
+    def _reached(self, options: SearchOptions, point: OperatingPoint | None) -> bool:
+        if point is None:
+            return options.rerank is None or options.recall is None
+        return point.low >= (self.generation.promised_recall if options.recall is None else options.recall)
 
     def _effort(self, k: int, options: SearchOptions) -> tuple[int, int, RerankRule]:
         """(effort, candidates kept at least, rerank rule) of a search."""
-        point = self.point(k, options.recall)
-        given = options.beam if self.generation.preview.kind is not PreviewKind.IVF else options.probes
-        if options.recall is not None and given is not None:
-            raise OptionsError("recall and beam or probes were both given; recall chooses the effort itself. Give one.")
-        for name in ("beam", "probes", "rerank"):
-            value = getattr(options, name)
-            if value is not None and value < 1:
-                raise OptionsError(f"{name} is {value}, it must be at least 1")
+        point, kind = self.point(k, options.recall), self.generation.preview.kind
+        right, wrong = ("probes", "beam") if kind is PreviewKind.IVF else ("beam", "probes")
+        if getattr(options, wrong) is not None:
+            why = "it visits lists" if right == "probes" else "it has no lists"
+            raise OptionsError(f"{wrong} was given, but the preview of this index is {kind}: {why}. Give {right}.")
+        given = getattr(options, right)
         effort = given if given is not None else effort_for(point, k)
         rule: RerankRule = FixedDepth(depth=options.rerank) if options.rerank is not None else point.rule
         return effort, max(k, options.rerank or 0), rule
@@ -243,12 +253,7 @@ class OpenIndex:
 
     def vectors(self, rows: Any) -> NDArray[np.generic]:
         """Stored vectors, as given, of rows int64 (m,) -> (m, dim)."""
-        given = np.asarray(rows).reshape(-1)
-        if len(given) and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= self.n):
-            raise ShapeMismatchError(
-                f"rows {given[:5].tolist()} ({given.dtype}) were asked for, needed integers from 0 to {self.n - 1}"
-            )
-        wanted = given.astype(np.int64)
+        wanted = self._rows(rows)
         layout = self.generation.layout
         out = np.empty((len(wanted), layout.dim), layout.dtype)
         with self._scratch() as scratch:
@@ -277,6 +282,26 @@ class OpenIndex:
                 true.counts,
             )
         )
+
+    def payloads(self, rows: Any) -> list[dict[str, Any] | None]:
+        """Payloads of rows int64 (m,), as hits give them; None for a row without, so for all of an index without payloads.
+
+        Raises ShapeMismatchError, CorruptIndexError, ReadFailedError, IndexClosedError.
+        """
+        wanted = self._rows(rows)
+        if self._closed:
+            raise IndexClosedError(f"{self.path} was closed; open the index again")
+        if self.payload is None:
+            return [None] * len(wanted)
+        return [None if raw is None else msgspec.json.decode(raw) for raw in self.payload.get(wanted)]
+
+    def _rows(self, rows: Any) -> NDArray[np.int64]:
+        given = np.asarray(rows).reshape(-1)
+        if len(given) and (given.dtype.kind not in "iu" or given.min() < 0 or given.max() >= self.n):
+            raise ShapeMismatchError(
+                f"rows {given[:5].tolist()} ({given.dtype}) were asked for, needed integers from 0 to {self.n - 1}"
+            )
+        return given.astype(np.int64)
 
     @contextmanager
     def _scratch(self) -> Iterator[SearchScratch]:

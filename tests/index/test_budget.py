@@ -87,3 +87,14 @@ def test_ids_that_do_not_fit_the_pages_are_counted():
 def test_designs_that_make_no_sense(options):
     with pytest.raises(OptionsError):
         design(200, **options)
+
+
+def test_a_fraction_that_is_raised_to_the_floor_is_said():
+    layout = PageLayout(12_500, 1, np.dtype(np.float32))
+    said = "1/1000 of the vectors is 5e-05 MB; raised to 16 MB, the least that a fraction means"
+    options = BuildOptions(memory_budget="1/1000")
+    assert choose_design(layout, nodes=12_500, options=options, budget=FLOOR_BYTES).choices[0] == said
+    for budget in ("4/1", 16):
+        layout = PageLayout(1_250_000, 4, np.dtype(np.float32))
+        found = choose_design(layout, nodes=1000, options=BuildOptions(memory_budget=budget), budget=80_000_000)
+        assert not any("raised" in choice for choice in found.choices)

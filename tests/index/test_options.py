@@ -11,6 +11,7 @@ import pytest
 
 from index import build, open_index
 from index.errors import OptionsError
+from index.option_checks import fraction_of
 from index.options import BuildOptions, IoMode, Metric, OpenOptions, PreviewKind, SearchOptions
 
 NAN = float("nan")
@@ -91,6 +92,10 @@ def test_numbers_of_numpy_become_python_s():
     assert {type(value) for value in (search.beam, search.rerank)} == {int} and type(search.score_threshold) is float
     assert SearchOptions(recall=1, exact=False).recall == 1.0 and SearchOptions(exact=np.True_).exact is True
     assert SearchOptions(score_threshold=float("inf")).score_threshold == float("inf")
+
+
+def test_what_a_budget_s_string_says():
+    assert fraction_of("memory_budget", "1/4") == Fraction(1, 4) and fraction_of("memory_budget", "16") == 16
 
 
 @pytest.mark.parametrize("preview", ["graph", "flat", "ivf"])

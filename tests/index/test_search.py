@@ -202,3 +202,44 @@ def test_many_hits_are_a_scan_unless_an_effort_was_asked_for(real, wordnet):
         assert same_hits(many, index.search(queries, k=1000, options=EXACT))
         kept = index.search(queries, k=1000, options=SearchOptions(beam=1200))
         assert (kept.work.hops >= 1000).all() and (kept.counts == 1000).all()
+
+
+def test_efforts_that_the_preview_does_not_know_are_refused(tmp_path, wordnet):
+    rows = wordnet.vectors[:400]
+    for preview, wrong, right in (("graph", "probes", "beam"), ("flat", "probes", "beam"), ("ivf", "beam", "probes")):
+        if preview == "ivf":
+            pytest.importorskip("faiss")
+        build(rows, tmp_path / preview, options=BuildOptions(preview=preview))
+        with open_index(tmp_path / preview) as index:
+            with pytest.raises(OptionsError, match=rf"{wrong} was given.* is {preview}.*Give {right}"):
+                index.search(rows[:1], options=SearchOptions(**{wrong: 4}))
+            assert index.search(rows[:1], k=1, options=SearchOptions(**{right: 4})).ids[0, 0] == 0
+
+
+def test_hits_say_which_point_was_used_and_whether_it_reaches_the_recall(real, wordnet):
+    with open_index(real[0]) as index:
+        promised = index.search(wordnet.queries[:3])
+        assert promised.reached and promised.point == index.point(10)
+        asked = index.search(wordnet.queries[:3], options=SearchOptions(recall=1.0))
+        assert not asked.reached and asked.point.low < 1.0
+        assert asked.point.low == max(point.low for point in index.generation.points if point.k == 10)
+        for options in (SearchOptions(exact=True), SearchOptions(beam=30), SearchOptions(rerank=5)):
+            own = index.search(wordnet.queries[:3], options=options)
+            assert own.reached and own.point is None
+        assert not index.search(wordnet.queries[:3], options=SearchOptions(recall=0.9, rerank=5)).reached
+
+
+def test_payloads_of_rows_with_and_without(tmp_path, wordnet):
+    rows = wordnet.vectors[:3]
+    build(rows, tmp_path / "with", payload=[{"t": "x"}, None, {"t": [1]}])
+    build(rows, tmp_path / "without")
+    with open_index(tmp_path / "with") as index:
+        hits = index.search(rows, k=1)
+        assert index.payloads(hits.rows[:, 0]) == [{"t": "x"}, None, {"t": [1]}]
+        assert index.payloads([]) == []
+        with pytest.raises(ShapeMismatchError, match="rows"):
+            index.payloads([3])
+    with pytest.raises(IndexClosedError):
+        index.payloads([0])
+    with open_index(tmp_path / "without") as index:
+        assert index.payload is None and index.payloads([0, 2]) == [None, None]
