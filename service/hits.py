@@ -166,12 +166,12 @@ def scroll(
     return _records(index, ids[:limit], rows[:limit], selection, with_vector=with_vector), following
 
 
-def sample_rows(index: SearchableIndex, size: int) -> np.ndarray:
-    """Up to `size` stored vectors as queries, float32, the same ones at each call; zero vectors are no queries."""
-    rows = np.random.default_rng(0).choice(index.n, size=min(size, index.n), replace=False)
-    vectors = index.vectors(np.sort(rows)).astype(np.float32)
-    chosen: np.ndarray = vectors[np.any(vectors != 0, axis=1)]
-    return chosen
+def sample_rows(index: SearchableIndex, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Up to `size` rows int64, the same ones at each call, and their vectors as float32; zero vectors are no queries."""
+    rows = np.sort(np.random.default_rng(0).choice(index.n, size=min(size, index.n), replace=False))
+    vectors = index.vectors(rows).astype(np.float32)
+    given = np.any(vectors != 0, axis=1)
+    return rows[given], vectors[given]
 
 
 def count(lease: Lease) -> int:

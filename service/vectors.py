@@ -32,6 +32,25 @@ def vector_from_json(raw: msgspec.Raw, *, path: str) -> np.ndarray:
         return np.array(numbers, dtype=np.float32)
 
 
+def vectors_from_json(raw: msgspec.Raw, *, dim: int, path: str) -> np.ndarray:
+    """Float32 [m, dim] from a list of vectors, or from {"base64": ...} of all of them. Raises MalformedError."""
+    if bytes(raw)[:1] == b"{":
+        flat = vector_from_json(raw, path=path)
+        if not len(flat) or len(flat) % dim:
+            raise MalformedError(
+                f"{path}.base64 holds {len(flat)} numbers; vectors of dimension {dim} need a multiple."
+            )
+        return flat.reshape(-1, dim)
+    parts = decode(raw, list[msgspec.Raw], path=path)
+    vectors = [vector_from_json(part, path=f"{path}[{place}]") for place, part in enumerate(parts)]
+    for place, vector in enumerate(vectors):
+        if len(vector) != dim:
+            raise MalformedError(f"{path}[{place}] has {len(vector)} components, the collection's vectors have {dim}.")
+    if not vectors:
+        raise MalformedError(f"{path} is empty. Give at least one vector.")
+    return np.stack(vectors)
+
+
 def vector_from_base64(text: str, *, path: str) -> np.ndarray:
     """Float32 [dim] from base64 of little-endian float32. Raises MalformedError."""
     try:

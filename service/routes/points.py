@@ -20,10 +20,11 @@ from service.errors import BodyTooLargeError, MalformedError, NotFoundError, Out
 from service.filters import refuse_filter
 from service.names import PointId, path_id, point_id
 from service.query import BatchBody, Query, QueryParams, in_range, parse_query, search_options
+from service.recall import recall_of_queries, recall_of_rows
 from service.routes.context import AppParts, flag, number, parts, started, timeout_s, whole
 from service.selection import PayloadSelection, parse_payload_selection, parse_vector_selection
 from service.slips import OF_LISTS, OF_QUERIES, decode_known, refuse_slip
-from service.vectors import vectors_from_bytes
+from service.vectors import vectors_from_bytes, vectors_from_json
 
 OCTET_STREAM = "application/octet-stream"
 
@@ -42,6 +43,8 @@ _RAW_OPTIONS = (
     "rerank",
     "timeout",
 )
+
+_RECALL_QUERIES_MAX = 10_000
 
 _NULL = Raw(b"null")
 _WHOLE = PayloadSelection(whole=True)
@@ -81,7 +84,8 @@ class CountBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class RecallBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """POST .../points/recall."""
 
-    sample: int = 100
+    sample: int | None = None
+    queries: Raw = _NULL
     limit: int = 10
     params: QueryParams | None = None
 
@@ -164,9 +168,12 @@ async def query_batch(request: Request, collection: str) -> Response:
 
 @router.post("/points/recall")
 async def recall(request: Request, collection: str) -> Response:
-    """Recall of a sample of rows against the oracle, with its 95 % interval."""
+    """Recall of stored rows or of the client's own queries against the oracle, with its 95 % interval."""
     body = await read_json(request, RecallBody)
-    sample = in_range(body.sample, "sample", low=1, high=10_000)
+    own_queries = bytes(body.queries) != b"null"
+    if own_queries and body.sample is not None:
+        raise MalformedError("sample and queries were both given. Give sample for stored rows, or queries of your own.")
+    sample = in_range(100 if body.sample is None else body.sample, "sample", low=1, high=_RECALL_QUERIES_MAX)
     limit = in_range(body.limit, "limit", low=1, high=1000)
     options = search_options(body.params or QueryParams())
 
@@ -174,15 +181,11 @@ async def recall(request: Request, collection: str) -> Response:
         index = lease.index
         if index is None:
             raise OutOfRangeError(f"Collection {collection!r} is empty; there is no recall to measure.")
-        queries = hits.sample_rows(index, sample)
-        estimate = index.recall(queries, k=min(limit, index.n), options=options)
-        return {
-            "recall": float(estimate.mean),
-            "low": float(estimate.low),
-            "high": float(estimate.high),
-            "queries": int(estimate.queries),
-            "limit": min(limit, index.n),
-        }
+        if not own_queries:
+            return recall_of_rows(index, sample, k=min(limit, index.n), options=options)
+        vectors = vectors_from_json(body.queries, dim=index.dim, path="$.queries")
+        in_range(len(vectors), "number of queries", low=1, high=_RECALL_QUERIES_MAX)
+        return recall_of_queries(index, vectors, k=limit, options=options)
 
     result = await parts(request).engine.read(collection, measure, timeout_s=timeout_s(request))
     return ok(result, started(request))
