@@ -74,7 +74,8 @@ class Gate:
             route = getattr(scope.get("route"), "path", "unmatched")
             seconds = time.perf_counter() - started
             self.metrics.request_done(scope["method"], route, answer.status, seconds)
-            level = logging.WARNING if answer.status >= 500 else logging.DEBUG
+            # Readiness is asked again and again while collections load; that it is not there yet is no news.
+            level = logging.WARNING if answer.status >= 500 and scope["path"] != "/readyz" else logging.DEBUG
             if log.isEnabledFor(level):
                 shown = (request_id, scope["method"], scope["path"], answer.status, seconds * 1e3)
                 log.log(level, "request %s: %s %s -> %d in %.1f ms", *shown)

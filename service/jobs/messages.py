@@ -10,6 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
+CHANGE_ADVICE = 'build with mode "replace" and "allow_change": true'
+"""What to do where a build has another dimension or metric than its collection."""
+
 
 class BuildSpec(msgspec.Struct, kw_only=True):
     """Everything that a build's process needs. Paths are absolute and checked."""
@@ -24,7 +27,7 @@ class BuildSpec(msgspec.Struct, kw_only=True):
     options: dict[str, Any]
     """Fields of index.BuildOptions."""
     expected_dim: int | None = None
-    """Dimension of the empty collection that is filled."""
+    """Dimension of the collection that is filled or replaced; None: any."""
 
     @property
     def payload_names(self) -> Literal["*"] | list[str] | None:

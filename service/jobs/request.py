@@ -19,7 +19,7 @@ from index.options import BuildOptions
 from service.engine import METRIC_OF_DISTANCE, Engine
 from service.errors import ConflictError, MalformedError, OutOfRangeError, UnsupportedError
 from service.import_paths import resolve
-from service.jobs.messages import BuildSpec
+from service.jobs.messages import CHANGE_ADVICE, BuildSpec
 from service.names import check_name
 from service.uploads import upload_file
 
@@ -52,6 +52,8 @@ class BuildBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     queries: FileBody | None = None
     on_bad_rows: Literal["fail", "skip"] | None = None
     mode: Literal["create", "replace", "append"] = "create"
+    allow_change: bool = False
+    """With mode replace: the build may have another dimension or metric than the collection."""
     alias: str | None = None
     threads: int | None = None
     seed: int | None = None
@@ -84,15 +86,17 @@ def check(body: BuildBody, engine: Engine) -> None:
         check_name(body.alias, "alias")
         if body.alias == body.collection or (engine.exists(body.alias) and not engine.is_alias(body.alias)):
             raise ConflictError(f"alias {body.alias!r}: a collection has that name. Choose another alias.")
+    if body.allow_change and body.mode != "replace":
+        raise MalformedError(f'allow_change came with mode {body.mode!r}; it only goes with mode "replace".')
     if engine.exists(body.collection):
         record = engine.find(body.collection).record
         if body.mode == "create" and record.generation is not None:
             raise ConflictError(f'Collection {body.collection!r} already exists. mode "replace" replaces it.')
         metric = METRIC_OF_DISTANCE[record.distance]
-        if body.mode == "create" and body.metric not in (None, metric):
+        if not body.allow_change and body.metric not in (None, metric):
             raise ConflictError(
-                f"Collection {body.collection!r} was created for metric {metric}, the build asks for {body.metric}. "
-                "Leave metric out, or delete the collection."
+                f"Collection {body.collection!r} has metric {metric}, the build asks for {body.metric}. "
+                f"Leave metric out, or {CHANGE_ADVICE}."
             )
     _require_ranges(body)
     engine.require_descriptors()
@@ -109,7 +113,7 @@ def to_spec(body: BuildBody, engine: Engine, out: Path) -> BuildSpec:
     if engine.exists(body.collection):
         record = engine.find(body.collection).record
         given = {"metric": METRIC_OF_DISTANCE[record.distance]} | _kept_options(record.config) | given
-        expected_dim = record.size if record.generation is None else None
+        expected_dim = None if body.allow_change else record.size
     return BuildSpec(
         source=file_of(body.source, engine, member="source.path"),
         out=str(out),

@@ -31,7 +31,7 @@ from service.catalogue import CollectionRecord
 from service.engine import DISTANCE_OF_METRIC, Engine
 from service.errors import ConflictError, status_of
 from service.generation import remove_folder, remove_folder_if_there, remove_generation
-from service.jobs.messages import BuildSpec, Done, Failed, Message, Progress
+from service.jobs.messages import CHANGE_ADVICE, BuildSpec, Done, Failed, Message, Progress
 from service.jobs.store import RESTARTABLE, Job, JobError, JobStore
 
 log = logging.getLogger("fullview.jobs")
@@ -140,6 +140,10 @@ class JobRunner:
         self._stop(job_id, "cancelled", grace_s=_CANCEL_GRACE_S)
         return job
 
+    def is_stopping(self, job_id: str) -> bool:
+        """True while a job still runs that was told to end."""
+        return job_id in self._stops
+
     def cancel_builds_of(self, collection: str) -> None:
         """Cancel the active job of a collection, if there is one."""
         job = self.store.active_for(collection)
@@ -190,6 +194,7 @@ class JobRunner:
             job.state, job.started_at = "running", time.time()
             self._stops.pop(job_id, None)
             self.store.save(job)
+        log.info("job %s: building collection %s, mode %s", job_id, job.collection, job.mode)
         folder = self._root / job_id
         error: JobError | None = None
         try:
@@ -208,7 +213,7 @@ class JobRunner:
         spec = self._make_spec(job, folder / INDEX_FOLDER)
         outcome = self._hear(job, self._start_process(job.job, spec))
         if job.job not in self._stops and isinstance(outcome, Done):
-            self._publish(job, outcome, folder / INDEX_FOLDER)
+            self._publish(job, outcome, folder / INDEX_FOLDER, same_kind=spec.expected_dim is not None)
             job.report, job.peak_memory_bytes = outcome.report, outcome.peak_memory_bytes
             job.warnings = [*job.warnings, *map(str, outcome.report.get("warnings", ()))]
             return "done", None
@@ -262,7 +267,7 @@ class JobRunner:
             outcome = Failed(code="crashed", message=f"The build's process ended with {_ending(code)}. {words}")
         return outcome
 
-    def _publish(self, job: Job, done: Done, built: Path) -> None:
+    def _publish(self, job: Job, done: Done, built: Path, *, same_kind: bool) -> None:
         engine = self._engine
         old = engine.find(job.collection).record if engine.exists(job.collection) else None
         record = CollectionRecord(
@@ -275,7 +280,7 @@ class JobRunner:
             generation_number=0,
             created_at=old.created_at if old is not None else time.time(),
         )
-        if old is not None and job.mode == "create" and old.generation is None:
+        if old is not None and same_kind:
             _require_same_kind(old, record)
         home = engine.folder_of(record.id)
         folder = home / str(record.generation)
@@ -295,7 +300,9 @@ class JobRunner:
         engine.publish(record, index, alias=job.alias, may_replace=job.mode == "replace")
 
     def _end(self, job: Job, state: str, error: JobError | None = None) -> None:
-        job.state, job.error, job.ended_at, job.eta_s = state, error, time.time(), None
+        job.error, job.ended_at, job.eta_s = error, time.time(), None
+        _log_end(job, state)
+        job.state = state
         try:
             self.store.save(job)
         except Exception:
@@ -328,6 +335,19 @@ def _error_of(failure: Exception, job_id: str) -> JobError:
     return JobError(code=problem.code, message=problem.sentence)
 
 
+def _log_end(job: Job, state: str) -> None:
+    if state == "done" and job.report is not None and job.started_at is not None and job.ended_at is not None:
+        recall = job.report.get("measured_recall") or {}
+        rows, seconds = job.report.get("rows"), job.ended_at - job.started_at
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in recall.items())
+        log.info(
+            "job %s: collection %s done: %s rows in %.1f s, measured: %s", job.job, job.collection, rows, seconds, shown
+        )
+    else:
+        reason = job.error.message if job.error is not None else "nothing is left of it"
+        log.warning("job %s: collection %s %s: %s", job.job, job.collection, state, reason)
+
+
 def _take(job: Job, message: Progress) -> None:
     job.phase, job.done, job.total = message.phase, message.done, message.total
     job.rate, job.eta_s, job.peak_memory_bytes = message.rate, message.eta_s, message.peak_memory_bytes
@@ -354,8 +374,8 @@ def _ending(code: int) -> str:
 def _require_same_kind(old: CollectionRecord, new: CollectionRecord) -> None:
     if (old.size, old.distance) != (new.size, new.distance):
         raise ConflictError(
-            f"Collection {old.name!r} was created for {old.size} components and {old.distance}, the build has "
-            f"{new.size} and {new.distance}. Delete the collection, or build what it was created for."
+            f"Collection {old.name!r} has vectors of dimension {old.size} and {old.distance}, the build has {new.size} and "
+            f"{new.distance}. Build what the collection has, or {CHANGE_ADVICE}."
         )
 
 

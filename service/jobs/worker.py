@@ -20,9 +20,10 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from index.errors import BuildCancelledError, ShapeMismatchError
+from index.errors import BuildCancelledError
 from index.options import BuildOptions
 from service.errors import status_of
+from service.jobs.foresight import require_dim
 from service.jobs.messages import BuildSpec, Cancelled, Done, Failed, Message, Progress
 
 _PROGRESS_EVERY_S = 0.1
@@ -79,12 +80,7 @@ def _run(spec: BuildSpec, build: Build, send: _Sender, cancel: threading.Event) 
 def _require_dim(spec: BuildSpec) -> None:
     from index.sources import open_source
 
-    source = open_source(spec.source, vector=spec.vector)
-    if source.dim != spec.expected_dim:
-        raise ShapeMismatchError(
-            f"{spec.source} holds vectors of dimension {source.dim}, the collection was created for "
-            f"{spec.expected_dim}. Create it with the size of the vectors, or delete it first."
-        )
+    require_dim(spec, open_source(spec.source, vector=spec.vector).dim)
 
 
 def _index_build() -> Build:

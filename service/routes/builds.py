@@ -38,19 +38,21 @@ async def submit(request: Request) -> Response:
         passes=foresight.passes,
         warnings=foresight.warnings,
     )
-    return plain(_shown(job), status=202)
+    return plain(_shown(own, job), status=202)
 
 
 @router.get("")
 async def jobs(request: Request) -> Response:
     """All jobs, the oldest first."""
-    return plain({"builds": [_shown(job) for job in parts(request).runner.store.all()]})
+    own = parts(request)
+    return plain({"builds": [_shown(own, job) for job in own.runner.store.all()]})
 
 
 @router.get("/{job}")
 async def job(request: Request, job: str) -> Response:
     """State, progress, report."""
-    return plain(_shown(parts(request).runner.store.get(job)))
+    own = parts(request)
+    return plain(_shown(own, own.runner.store.get(job)))
 
 
 @router.get("/{job}/events")
@@ -65,8 +67,9 @@ async def events(request: Request, job: str) -> Response:
 
 @router.post("/{job}/cancel")
 async def cancel(request: Request, job: str) -> Response:
-    """The job ends within 5 seconds and leaves nothing behind."""
-    return plain(_shown(await asyncio.to_thread(parts(request).runner.cancel, job)))
+    """The job ends within 5 seconds and leaves nothing behind; until then it is `cancelling`."""
+    own = parts(request)
+    return plain(_shown(own, await asyncio.to_thread(own.runner.cancel, job)))
 
 
 @router.post("/{job}/restart")
@@ -76,7 +79,7 @@ async def restart(request: Request, job: str) -> Response:
     body = msgspec.json.decode(own.runner.require_restartable(job).request, type=BuildBody)
     foresight = await asyncio.to_thread(_check, own, body)
     restarted = await asyncio.to_thread(own.runner.restart, job, passes=foresight.passes, warnings=foresight.warnings)
-    return plain(_shown(restarted), status=202)
+    return plain(_shown(own, restarted), status=202)
 
 
 @router.delete("/{job}")
@@ -90,15 +93,15 @@ def _check(own: AppParts, body: BuildBody) -> Foresight:
     return foresee(to_spec(body, own.engine, own.settings.data_dir))
 
 
-def _shown(job: Job) -> dict[str, Any]:
+def _shown(own: AppParts, job: Job) -> dict[str, Any]:
     shown: dict[str, Any] = msgspec.structs.asdict(job)
-    return shown
+    return shown | {"cancelling": job.state == "running" and own.runner.is_stopping(job.job)}
 
 
 async def _events(own: AppParts, job: Job) -> AsyncIterator[bytes]:
     last, waited = b"", 0.0
     while True:
-        shown = encode(_shown(job))
+        shown = encode(_shown(own, job))
         if shown != last:
             last, waited = shown, 0.0
             yield b"event: " + job.state.encode() + b"\ndata: " + shown + b"\n\n"

@@ -124,6 +124,22 @@ def test_replace_and_modes(client, place):
     refused(submit(client, collection="ra", source={"path": "first.npy"}), 400, "alias")
 
 
+def test_replace_keeps_dimension_and_metric_unless_told(client, place):
+    np.save(place / "import" / "eight.npy", vectors(100))
+    np.save(place / "import" / "four.npy", vectors(100, dim=4))
+    assert build(client, collection="kept", source={"path": "eight.npy"}, metric="dot")["state"] == "done"
+    replace = {"collection": "kept", "mode": "replace"}
+    refused(submit(client, source={"path": "four.npy"}, **replace), 409, "dimension 4", "have 8", "allow_change")
+    refused(submit(client, source={"path": "eight.npy"}, metric="l2", **replace), 409, "dot", "l2", "allow_change")
+    refused(submit(client, collection="kept", source={"path": "four.npy"}, allow_change=True), 400, "allow_change")
+    job = build(client, source={"path": "eight.npy"}, metric="dot", **replace)
+    assert job["state"] == "done", job
+    job = build(client, source={"path": "four.npy"}, metric="l2", allow_change=True, **replace)
+    assert job["state"] == "done", job
+    info = client.get("/collections/kept").json()["result"]
+    assert info["config"]["params"]["vectors"] == {"size": 4, "distance": "Euclid"}
+
+
 def test_a_build_into_an_empty_collection(client, place):
     np.save(place / "import" / "eight.npy", vectors(100))
     body = {"vectors": {"size": 8, "distance": "Dot"}, "fullview": {"preview": "flat", "bits": 4}, "metadata": {"a": 1}}
@@ -136,10 +152,7 @@ def test_a_build_into_an_empty_collection(client, place):
     assert info["config"]["params"]["vectors"]["distance"] == "Dot"
     assert info["config"]["metadata"] == {"a": 1}
     client.put("/collections/other", json={"vectors": {"size": 5, "distance": "Dot"}})
-    job = build(client, collection="other", source={"path": "eight.npy"})
-    assert job["state"] == "failed"
-    assert "8" in job["error"]["message"]
-    assert "5" in job["error"]["message"]
+    refused(submit(client, collection="other", source={"path": "eight.npy"}), 409, "dimension 8", "have 5")
     assert client.post("/collections/other/points/count", json={}).json()["result"]["count"] == 0
 
 

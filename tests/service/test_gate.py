@@ -286,3 +286,13 @@ def test_s47_bad_collections(open_client, vectors, status, words):
     for word in words:
         assert word in body["status"]["error"]
     assert open_client.get("/collections/bad").status_code == 404
+
+
+def test_readiness_that_is_not_there_yet_is_no_warning(fake_client, caplog):
+    caplog.set_level(logging.DEBUG, logger="fullview.http")
+    fake_client.app.state.parts.draining = True
+    assert fake_client.get("/readyz").status_code == 503
+    fake_client.app.state.parts.draining = False
+    assert fake_client.post("/collections/three/facet", json={}).status_code == 501
+    levels = {r.args[2]: r.levelname for r in caplog.records if r.name == "fullview.http"}
+    assert levels == {"/readyz": "DEBUG", "/collections/three/facet": "WARNING"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import time
@@ -67,10 +68,32 @@ def test_cancel_ends_within_5_seconds(client, settings, behaviour):
     job = submit(client, behaviour)
     wait_for(lambda: state_of(client, job)["phase"] == "scan", 30)
     begun = time.monotonic()
-    assert client.post(f"/v1/admin/builds/{job}/cancel").json()["state"] == "running"
-    assert ended(client, job)["state"] == "cancelled"
+    assert state_of(client, job)["cancelling"] is False
+    answer = client.post(f"/v1/admin/builds/{job}/cancel").json()
+    assert (answer["state"], answer["cancelling"]) == ("running", True)
+    assert (ended(client, job)["state"], state_of(client, job)["cancelling"]) == ("cancelled", False)
     assert time.monotonic() - begun < 5
     nothing_left(client, settings)
+
+
+def test_jobs_are_logged(client, caplog):
+    caplog.set_level(logging.INFO, logger="fullview.jobs")
+    good = submit(client, "good")
+    ended(client, good)
+    full = submit(client, "full")
+    ended(client, full)
+    deaf = submit(client, "deaf")
+    client.post(f"/v1/admin/builds/{deaf}/cancel")
+    ended(client, deaf)
+    lines = [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "fullview.jobs"]
+
+    def said(job, level, *words):
+        return any(shown == level and job in text and all(w in text for w in words) for shown, text in lines)
+
+    assert all(said(job, "INFO", "building collection") for job in (good, full, deaf))
+    assert said(good, "INFO", "collection good done", "3 rows", " s, measured: recall 0.97")
+    assert said(full, "WARNING", "collection full failed", "1,000 bytes")
+    assert said(deaf, "WARNING", "collection deaf cancelled")
 
 
 def test_a_second_cancel_does_not_wait(client, settings):
@@ -189,3 +212,18 @@ def test_the_store_remembers(tmp_path):
     last = JobStore(tmp_path / "jobs.db")
     assert [j.job for j in last.all()] == ["a", "c"]
     last.close()
+
+
+def test_the_process_looks_at_the_dimension_again(tmp_path):
+    """A source that could not be read when the job was submitted."""
+    np.save(tmp_path / "good.npy", np.ones((3, 2), np.float32))
+    spec = BuildSpec(source=str(tmp_path / "good.npy"), out=str(tmp_path / "out"), options={}, expected_dim=5)
+    with subprocess.Popen(WORKER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as worker:
+        worker.stdin.write(msgspec.json.encode(spec) + b"\n")
+        worker.stdin.flush()
+        last = msgspec.json.decode(worker.stdout.readlines()[-1], type=Message)
+    assert isinstance(last, Failed)
+    assert last.code == "conflict"
+    assert "dimension 2" in last.message
+    assert "have 5" in last.message
+    assert not (tmp_path / "out").exists()
