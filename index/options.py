@@ -125,7 +125,8 @@ class SearchOptions:
         efforts = [name for name in ("beam", "probes", "rerank") if getattr(self, name) is not None]
         for name in efforts:
             _put(self, name, checks.whole(name, getattr(self, name), low=1, high=EFFORT_MAX))
-        _put(self, "exact", checks.yes_or_no("exact", self.exact))
+        if self.exact is not False:
+            _put(self, "exact", checks.yes_or_no("exact", self.exact))
         if self.score_threshold is not None:
             _put(self, "score_threshold", checks.number("score_threshold", self.score_threshold))
         for name in efforts:

@@ -47,6 +47,9 @@ SCAN_SHARE = 50
 """Above every measured k, a search for more than one row in so many scans the whole file: at 40,000 x 96 float32 that takes
 5 ms, walking and reading for 1,000 hits 29 ms, for 5,000 hits 165 ms. A beam or rerank that is asked for is kept to."""
 
+PROMISED = SearchOptions()
+"""A search that says nothing gets what was promised at build. Made once: making options checks them."""
+
 
 class SearchScratch:
     """What one running search borrows: a page reader, two page buffers in turn, the preview's scratch."""
@@ -96,7 +99,7 @@ class OpenIndex:
         queries: (m, dim) or (dim,), any numeric dtype; k >= 1, more than n gives n hits.
         Raises ShapeMismatchError, BadQueryError, OptionsError, ReadFailedError, CorruptIndexError, IndexClosedError.
         """
-        options = options or SearchOptions()
+        options = options or PROMISED
         vectors = as_queries(queries, dim=self.dim, metric=self.metric)
         k = _require_k(k, self.n)
         effort, width, rule = self._effort(k, options)
@@ -270,7 +273,7 @@ class OpenIndex:
 
     def recall(self, queries: Any, k: int = 10, options: SearchOptions | None = None) -> exact.RecallEstimate:
         """Recall of searches with these options against the oracle, with its 95 % interval."""
-        options = options or SearchOptions()
+        options = options or PROMISED
         found = self.search(queries, k, options)
         true = self.search(queries, k, SearchOptions(exact=True, score_threshold=options.score_threshold))
         sign = -1.0 if self.metric is Metric.L2 else 1.0

@@ -1,6 +1,7 @@
 """The command line: `fullview`. Each command is a few lines over the libraries; --json speaks to machines.
 
-Exit codes: 0 done; 1 it failed, or something is damaged; 2 the command or a setting is wrong; 130 interrupted.
+Exit codes: 0 done; 1 it failed, or something is damaged; 2 the command or a setting is wrong; 130 interrupted (Ctrl-C),
+143 ended by SIGTERM.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ import typer
 from rich.console import Console
 from typer.exceptions import TyperException
 
-from index.errors import OptionsError, VectorIndexError
+from index.errors import BuildCancelledError, CorruptIndexError, OptionsError, VectorIndexError
+from index.option_checks import whole
 from index.options import BuildOptions, OpenOptions, SearchOptions
 from service.build_progress import BuildProgressBar
 from service.data_lock import DataFolderInUseError
+from service.flags import in_flags
 from service.settings import SettingsError
 from service.settings_cli import config_app, serve_command
+from service.stopping import BuildStoppedError, stop_on_signals
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -41,6 +45,30 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IndexFolder = Annotated[Path, typer.Argument(help="Folder of an index.")]
+AllPoints = Annotated[
+    bool, typer.Option("--points", help="Print all operating points, not only those near the promise.")
+]
+
+
+def _print_version(asked: Any) -> None:
+    if asked:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            sys.stdout.write(f"fullview {version('fullview')}\n")
+        except PackageNotFoundError:
+            sys.stdout.write("fullview, run from a folder and not installed: no version\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _fullview(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options that stand before a command."""
 
 
 @app.command("build")
@@ -69,39 +97,44 @@ def build_command(
     ] = None,
     queries: Annotated[Path | None, typer.Option(help="File of sample queries that the promise shall cover.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an index that is at OUT.")] = False,
+    points: AllPoints = False,
     as_json: Json = False,
 ) -> None:
-    """Build an index from a file of vectors."""
+    """Build an index from a file of vectors. Ctrl-C and SIGTERM cancel it and leave nothing behind."""
     from index import build
 
     options = BuildOptions(
         metric=metric,
         memory_budget=memory_budget,
         preview=preview,
-        bits=int(bits) if bits.isdigit() else bits,
+        bits=int(bits) if bits.isdecimal() else bits,
         recall=recall,
         seed=seed,
         on_bad_rows=on_bad_rows,
         threads=threads,
     )
-    with BuildProgressBar() as progress:
-        report = build(
-            source,
-            out,
-            options=options,
-            vector=vector,
-            ids=ids,
-            payload="*" if payload == ["*"] else payload,
-            queries=queries,
-            on_progress=progress.show,
-            replace=replace,
-        )
+    with stop_on_signals() as stop, BuildProgressBar() as progress:
+        try:
+            report = build(
+                source,
+                out,
+                options=options,
+                vector=vector,
+                ids=ids,
+                payload="*" if payload == ["*"] else payload,
+                queries=queries,
+                on_progress=progress.show,
+                cancel=stop,
+                replace=replace,
+            )
+        except BuildCancelledError as error:
+            raise BuildStoppedError(str(error), stop.exit_code) from None
     if as_json:
         print_json(report.to_dict())
     else:
         from service.tables import print_report
 
-        print_report(out, report.to_dict())
+        print_report(out, report.to_dict(), all_points=points)
 
 
 @app.command("query")
@@ -124,22 +157,32 @@ def query_command(
     """Search an index with the vectors of a file; --json prints one object a query."""
     from index import open_index
     from service.query_files import read_queries
-    from service.tables import hits_of, print_hits
+    from service.tables import hits_of, print_hits, shortfall
 
+    whole("k", k, low=1, high=2**31 - 1)
     options = SearchOptions(recall=recall, beam=beam, probes=probes, rerank=rerank, exact=exact)
-    vectors = read_queries(queries, vector=vector, first=first)
-    with open_index(index, options=OpenOptions(io_mode=io_mode)) as opened:
+    opening = OpenOptions(io_mode=io_mode)
+    with open_index(index, options=opening) as opened:
+        if with_payload and opened.payload is None:
+            raise OptionsError(
+                f"--payload was given, but {index} was built without payloads. Leave it out, or build the index again "
+                "with --payload COLUMN."
+            )
+        vectors = read_queries(queries, vector=vector, first=first)
         hits = opened.search(vectors, k=k, options=options)
         rows = hits_of(opened, hits, with_payload=with_payload)
+        warning = shortfall(opened, hits, k=k, recall=recall)
     if as_json:
         for row in rows:
             print_json(row, indent=None)
     else:
         print_hits(rows, with_payload=with_payload)
+    if warning:
+        _complain(f"fullview: {warning}", style="yellow")
 
 
 @app.command("inspect")
-def inspect_command(index: IndexFolder, *, as_json: Json = False) -> None:
+def inspect_command(index: IndexFolder, *, points: AllPoints = False, as_json: Json = False) -> None:
     """What an index is: rows, preview, memory, operating points, recall promised and measured."""
     from index import open_index
     from service.tables import print_inspection
@@ -151,7 +194,7 @@ def inspect_command(index: IndexFolder, *, as_json: Json = False) -> None:
     if as_json:
         print_json({"stats": stats, "report": report})
     else:
-        print_inspection(index, stats, report)
+        print_inspection(index, stats, report, all_points=points)
 
 
 @app.command("check")
@@ -160,12 +203,14 @@ def check_command(index: IndexFolder, *, as_json: Json = False) -> None:
     from index.check import check_folder
 
     with BuildProgressBar() as progress:
-        problems = [str(problem) for problem in check_folder(index, progress.show_bytes)]
+        found = check_folder(index, progress.show_bytes)
+    problems = [problem.what if isinstance(problem, CorruptIndexError) else str(problem) for problem in found]
     if as_json:
         print_json({"index": str(index), "problems": problems})
     elif problems:
         for problem in problems:
-            Console(stderr=True, highlight=False, soft_wrap=True).print(problem, markup=False)
+            _complain(problem)
+        _complain(f"fullview: {index} is damaged. Restore the folder from a copy or build it again.", style="red")
     else:
         Console(highlight=False, soft_wrap=True).print(
             f"{index}: every page and file is as it was written.", markup=False
@@ -206,13 +251,17 @@ def main(arguments: list[str] | None = None) -> int:
         _add_subcommands(given)
         code = app(given, standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
-        return EXIT_INTERRUPTED
+        code = EXIT_INTERRUPTED
+    except BuildStoppedError as error:
+        return _failed(error, error.exit_code, as_json=as_json)
     except (SettingsError, OptionsError) as error:
         return _failed(error, EXIT_USAGE, as_json=as_json)
     except (VectorIndexError, DataFolderInUseError, OSError) as error:
         return _failed(error, EXIT_FAILED, as_json=as_json)
     except TyperException as error:
         return _failed(error, EXIT_USAGE, as_json=as_json)
+    if code == EXIT_INTERRUPTED:  # typer makes this code of an interrupt, without a word
+        return _failed(KeyboardInterrupt("interrupted"), code, as_json=as_json)
     return code if isinstance(code, int) else 0
 
 
@@ -223,14 +272,21 @@ def _add_subcommands(given: list[str]) -> None:
             app.add_typer(importlib.import_module(module).app, name=name)
 
 
-def _failed(error: Exception, code: int, *, as_json: bool) -> int:
+def _failed(error: BaseException, code: int, *, as_json: bool) -> int:
     format_message = getattr(error, "format_message", None)
     sentence = format_message() if format_message is not None else str(error)
+    if isinstance(error, VectorIndexError):
+        sentence = in_flags(sentence)
     if as_json:
         print_json({"error": sentence, "kind": type(error).__name__})
     else:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"fullview: {sentence}", markup=False, style="red")
+        _complain(f"fullview: {sentence}", style="red")
     return code
+
+
+def _complain(sentence: str, *, style: str | None = None) -> None:
+    """A line on stderr."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(sentence, markup=False, style=style)
 
 
 def _plain(value: Any) -> Any:

@@ -37,8 +37,9 @@ _WRITE_ROWS = 4096
 def examine(folder: Path, *, size_mb: int, seconds: float) -> dict[str, Any]:
     """Findings about the machine and about reading in `folder`.
 
-    reads: one dict for each way, with reads_per_s (None where it does not work) and a remark. ratio: the rate
-    of the way that is chosen, as a share of the yardstick's. Raises DiskFullError, OptionsError, OSError.
+    reads: one dict for each way, with reads_per_s (None where it does not work) and a remark.
+    percent_of_yardstick: the rate of the way that is chosen, in percent of the yardstick's. Raises DiskFullError,
+    OptionsError, OSError.
     """
     if size_mb < 1:
         raise OptionsError(f"size_mb is {size_mb}, needed at least 1")
@@ -59,7 +60,7 @@ def examine(folder: Path, *, size_mb: int, seconds: float) -> dict[str, Any]:
         "folder": str(folder.resolve()),
         "io_mode": mode,
         "io_reason": reason or "the best way there is",
-        "ratio": round(measured / known, 3) if known and measured else None,
+        "percent_of_yardstick": round(100 * measured / known, 1) if known and measured else None,
         "reads": reads,
     }
 

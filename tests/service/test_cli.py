@@ -84,7 +84,7 @@ def test_query(folder, capsys):
     assert [len(line["ids"]) for line in lines] == [3, 3]
     assert lines[0]["scores"][0] == 1.0
     assert lines[0]["pages_read"] > 0
-    code, out, _ = run(capsys, "query", folder / "index", folder / "a.npy", "--exact", "--first", 1, "--payload")
+    code, out, _ = run(capsys, "query", folder / "index", folder / "a.npy", "--exact", "--first", 1)
     assert code == 0
     assert "1.000000" in out
     assert "1 queries" in out

@@ -19,6 +19,7 @@ def test_doctor(tmp_path, capsys):
     findings = json.loads(out)
     assert findings["io_mode"] in {"linux_aio", "threads", "buffered"}
     assert findings["cores"] >= 1
+    assert findings["percent_of_yardstick"] > 0
     assert {way["way"] for way in findings["reads"][1:]} == {"linux_aio", "threads", "buffered"}
     assert list(tmp_path.iterdir()) == []
     code, _, err = run(capsys, tmp_path / "none")
@@ -31,3 +32,4 @@ def test_doctor_without_fio(tmp_path, capsys, monkeypatch):
     code, out, _ = run(capsys, tmp_path, "--size-mb", 16, "--seconds", 0.05)
     assert code == 0
     assert "plain threads" in out
+    assert "% of the yardstick's" in out
