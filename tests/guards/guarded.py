@@ -18,7 +18,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 PACKAGES = ("index", "decoder", "service")
 
-# Kept as it was when the data sets were made; pyproject.toml leaves it out of ruff for the same reason.
+# Its making of the data sets is kept as it was when they were made; pyproject.toml leaves it out of ruff for the same reason.
 FOREIGN = {"scripts/fetch_data.py"}
 
 
