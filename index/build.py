@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from index import manifest
+from index import manifest, publication
 from index.budget import Design, budget_bytes, choose_design
 from index.codes import Coder
 from index.disk import as_disk_full, require_room, save_array
@@ -79,25 +79,24 @@ def build(
     DiskFullError, BuildCancelledError; nothing is left behind then.
     """
     options = options or BuildOptions()
-    target = Path(out)
-    manifest.require_place(target, replace=replace)
+    target = publication.require_place(Path(out), replace=replace)
     opened, design = check_build(source, options=options, vector=vector, ids=ids, payload=payload)
     layout = PageLayout(opened.n, opened.dim, opened.dtype)
-    manifest.remove_leftovers(target.parent)
-    folder = manifest.temporary_sibling(target)
+    publication.remove_leftovers(target.parent)
+    folder = publication.temporary_sibling(target)
     building = _Building(opened, folder, options, Steps(on_progress, cancel))
     try:
         require_room(folder, layout.file_bytes)
         building.run(ids, payload, queries)
         building.steps.start("publish", 1)
         building.steps.check()
-        manifest.publish(folder, target, replace=replace)
+        publication.publish(folder, target, replace=replace)
         building.steps.tell(1, 1)
         return building.report
     except BaseException as error:
         building.steps.abandon()
         full = as_disk_full(error, folder, total_bytes=layout.file_bytes + design.total)
-        manifest.discard(folder)
+        publication.discard(folder)
         if full is not None:
             raise full from error
         raise

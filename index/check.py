@@ -1,8 +1,9 @@
 """Reading every byte of a generation and comparing it with what was written: `fullview check`.
 
-check_folder()   all that is wrong, each with file and offset
+check_folder()      all that is wrong, each with file and offset
+verify_contents()   what opening believes: refuse the first file that is not the one the manifest lists
 
-Every page of vectors.bin is compared with its checksum, every other file with the manifest's. Reads only.
+check_folder() compares every page of vectors.bin with its checksum, every other file with the manifest's. Reads only.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from index.descriptor import NotAFileError, open_regular
 from index.errors import CorruptIndexError, CorruptReason, ReadFailedError, VectorIndexError
 from index.fullview.checksum import find_bad_pages
 from index.fullview.headers import SUMS_NAME, VECTORS_NAME
 from index.fullview.layout import PAGE_BYTES, PageLayout
 from index.fullview.vector_file import load_checksums
-from index.manifest import FileEntry, Manifest, read_manifest
+from index.manifest import HEAD_BYTES, READ_IN_PARTS, FileEntry, Manifest, read_manifest
 
 _BLOCK_BYTES = 256 * PAGE_BYTES
+_FOR_PEOPLE = ("report.json",)
+_BELIEVED_IF_THERE = ("lists/route.bin",)
 
 
 def check_folder(
@@ -53,13 +57,58 @@ def check_folder(
     return problems
 
 
+def verify_contents(folder: Path | str, manifest: Manifest) -> None:
+    """Compare with the manifest every file that an index believes when it is open; of READ_IN_PARTS only the heads, which
+    bind what those files then verify when they are read.
+
+    Reads one file after the other in blocks of 1 MiB. Raises CorruptIndexError for the first that differs,
+    ReadFailedError.
+    """
+    folder = Path(folder)
+    for name in _BELIEVED_IF_THERE:
+        if name not in manifest.files and os.path.lexists(folder / name):
+            raise _corrupt(folder, name, CorruptReason.HEADER, "no such file", "one that the manifest does not list")
+    for name, entry in manifest.files.items():
+        if name in _FOR_PEOPLE:
+            continue
+        whole = name not in READ_IN_PARTS
+        expected = entry.xxh3 if whole else entry.head
+        if expected is None:
+            continue  # written before heads were
+        found = _hash(folder, name, None if whole else HEAD_BYTES)
+        if found != expected:
+            raise _corrupt(folder, name, CorruptReason.CHECKSUM, expected, found)
+
+
+def _hash(folder: Path, name: str, limit: int | None) -> str:
+    """xxh3 of a file, or of its first `limit` bytes."""
+    path, digest, offset = folder / name, xxhash.xxh3_64(), 0
+    try:
+        with open(open_regular(path), "rb", buffering=0) as file:  # noqa: PTH123 (a descriptor)
+            while block := file.read(limit or _BLOCK_BYTES):
+                digest.update(block)
+                offset += len(block)
+                if limit is not None:
+                    break
+    except NotAFileError as error:
+        raise _corrupt(folder, name, CorruptReason.HEADER, "a file", str(error)) from None
+    except FileNotFoundError:
+        raise _corrupt(folder, name, CorruptReason.MISSING, "a file", "nothing") from None
+    except OSError as error:
+        raise ReadFailedError(path=path, offset_bytes=offset, error_number=error.errno or 0) from error
+    return digest.hexdigest()
+
+
 def _check_file(
     folder: Path, name: str, entry: FileEntry, manifest: Manifest
 ) -> Iterator[int | CorruptIndexError | ReadFailedError]:
     """Bytes read, and problems, as they come."""
     path = folder / name
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(path)
+    except NotAFileError as error:
+        yield _corrupt(folder, name, CorruptReason.HEADER, "a file", str(error))
+        return
     except OSError as error:
         yield _corrupt(
             folder, name, CorruptReason.MISSING, f"a file of {entry.size} bytes", error.strerror or "nothing"

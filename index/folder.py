@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index.budget import SCRATCH_BYTES, SEARCHES
+from index.check import verify_contents
 from index.codes import Coder
 from index.fullview import PageLayout, VectorFile
 from index.ids import IDS_FOLDER, IdTable
@@ -22,7 +23,7 @@ from index.manifest import Manifest, read_manifest
 from index.metric import metric_of
 from index.operating_points import OperatingPoint
 from index.options import Metric, OpenOptions, PreviewKind
-from index.payload import PAYLOAD_FOLDER, PayloadFile
+from index.payload import DATA_NAME, PAYLOAD_FOLDER, PayloadFile
 from index.preview import Groups, Preview
 from index.preview.flat import FlatPreview
 from index.preview.graph import GraphPreview
@@ -114,8 +115,14 @@ class Generation:
 
 
 def open_generation(folder: Path, options: OpenOptions, *, described: Manifest | None = None) -> Generation:
-    """Open a folder. described: its manifest where it is not written yet (a build verifies before it writes it)."""
+    """Open a folder. described: its manifest where it is not written yet (a build verifies before it writes it).
+
+    Every file is compared with the manifest before anything in it is believed; vectors and payloads are verified as they
+    are read. Raises UnknownIndexError, CorruptIndexError, UnsupportedFormatError, ReadFailedError, OptionsError.
+    """
     manifest = described or read_manifest(folder)
+    if described is None:
+        verify_contents(folder, manifest)
     metric = metric_of(manifest.metric)
     layout = PageLayout(manifest.n, manifest.dim, np.dtype(manifest.dtype))
     parameters = manifest.preview_parameters
@@ -146,19 +153,24 @@ def open_generation(folder: Path, options: OpenOptions, *, described: Manifest |
         layout=layout,
         coder=coder,
         preview=preview,
-        places=Places(layout, _groups(folder)),
+        places=Places(layout, _groups(folder, manifest)),
         error_scale=float(parameters["error_scale"]),
         points=[OperatingPoint.from_dict(p) for p in manifest.operating_points],
         vectors=vectors,
         ids=IdTable.open(folder),
         resident_codes=codes,
-        payload=PayloadFile.open(folder) if (folder / PAYLOAD_FOLDER).exists() else None,
+        payload=PayloadFile.open(folder) if _has(folder, manifest, f"{PAYLOAD_FOLDER}/{DATA_NAME}") else None,
     )
 
 
-def _groups(folder: Path) -> Groups:
+def _has(folder: Path, manifest: Manifest, name: str) -> bool:
+    """Whether a file is part of the index. A file that the manifest does not list is none, wherever it lies."""
+    return name in manifest.files if manifest.files else (folder / name).exists()
+
+
+def _groups(folder: Path, manifest: Manifest) -> Groups:
     path = folder / "groups.npy"
-    if not path.exists():
+    if not _has(folder, manifest, path.name):
         return Groups(np.zeros(0, np.int32), np.zeros(0, np.int64))
     nodes, extra = np.load(path)
     return Groups(nodes.astype(np.int32), extra.astype(np.int64))

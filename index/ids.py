@@ -16,6 +16,7 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from index import id_lookup
+from index.descriptor import Descriptor
 from index.disk import save_array
 from index.errors import BadIdError, CorruptIndexError, CorruptReason, DuplicateIdError, ReadFailedError
 from index.fullview.headers import require_version
@@ -142,12 +144,13 @@ def write_ids(
 class IdTable:
     """The ids of one generation, on disk, behind one descriptor. Nothing is resident that grows with n.
 
-    kind: "integers" or "mixed" (strings occur). n: ids. Threads: any number at once; close() after the last call.
-    All calls may raise ReadFailedError and CorruptIndexError.
+    kind: "integers" or "mixed" (strings occur). n: ids. Threads: any number at once; close() waits for running calls.
+    All calls may raise ReadFailedError, CorruptIndexError and, after close(), IndexClosedError.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._path, self._fd = folder, folder / IDS_FOLDER / TABLE_NAME, -1
+        self._folder, self._path = folder, folder / IDS_FOLDER / TABLE_NAME
+        self._file: Descriptor | None = None
         self.kind: Literal["integers", "mixed"] = "integers"
         self.n = self._n_integers = self._n_strings = 0
         self._rows_at = self._offsets_at = self._strings_at = 0
@@ -202,6 +205,8 @@ class IdTable:
     def codes(self) -> UInt64Array:
         """All rows' id codes, uint64 [n], in disk order, into memory (8 bytes a row). Only where ids/codes.npy is."""
         path = self._folder / IDS_FOLDER / CODES_NAME
+        with self._reading():
+            pass  # a closed table reads no file
         try:
             codes = np.load(path, allow_pickle=False)
         except FileNotFoundError:
@@ -214,10 +219,9 @@ class IdTable:
         return np.asarray(codes, np.uint64)
 
     def close(self) -> None:
-        """Close the file. May be called twice."""
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd = -1
+        """Wait for running calls and close the file. May be called twice."""
+        if self._file is not None:
+            self._file.close()
 
     def __enter__(self) -> IdTable:
         return self
@@ -225,14 +229,12 @@ class IdTable:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        self.close()
-
     # --- looking up ---------------------------------------------------------------------------------------------
 
     def _integer_ranks(self, integers: UInt64Array) -> tuple[Int64Array, npt.NDArray[np.bool_]]:
         ranks, present = np.empty(len(integers), np.int64), np.zeros(len(integers), np.bool_)
-        code = id_lookup.lower_bound_integers(self._fd, _FIELDS.size, self._n_integers, integers, ranks, present)
+        with self._reading() as fd:
+            code = id_lookup.lower_bound_integers(fd, _FIELDS.size, self._n_integers, integers, ranks, present)
         self._raise_unless_ok(code)
         return ranks, present
 
@@ -242,9 +244,10 @@ class IdTable:
             raw = [text.encode() for text in strings]
             ends = np.fromiter(accumulate(map(len, raw), initial=0), np.int64, len(raw) + 1)
             wanted = np.frombuffer(b"".join(raw), np.uint8)
-            code = id_lookup.lower_bound_strings(
-                self._fd, self._offsets_at, self._strings_at, self._n_strings, wanted, ends, ranks, present
-            )
+            with self._reading() as fd:
+                code = id_lookup.lower_bound_strings(
+                    fd, self._offsets_at, self._strings_at, self._n_strings, wanted, ends, ranks, present
+                )
             self._raise_unless_ok(code)
         return ranks + self._n_integers, present
 
@@ -271,13 +274,16 @@ class IdTable:
 
     def _words_at(self, offset: int, positions: Int64Array) -> Int64Array:
         words = np.empty(len(positions), np.int64)
-        self._raise_unless_ok(id_lookup.read_words(self._fd, offset, positions, words))
+        with self._reading() as fd:
+            code = id_lookup.read_words(fd, offset, positions, words)
+        self._raise_unless_ok(code)
         return words
 
     def _strings_of(self, ranks: Int64Array) -> list[str]:
         raw = np.empty((len(ranks), id_lookup.STRING_BYTES_MAX), np.uint8)
         lengths = np.empty(len(ranks), np.int64)
-        code = id_lookup.read_strings(self._fd, self._offsets_at, self._strings_at, ranks, raw, lengths)
+        with self._reading() as fd:
+            code = id_lookup.read_strings(fd, self._offsets_at, self._strings_at, ranks, raw, lengths)
         self._raise_unless_ok(code)
         try:
             return [row[:length].tobytes().decode() for row, length in zip(raw, lengths, strict=True)]
@@ -289,10 +295,11 @@ class IdTable:
     def _open(self) -> None:
         path = self._path
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._file = Descriptor(path)
         except FileNotFoundError:
             raise self._corrupt(path, CorruptReason.MISSING, "a file", "nothing") from None
-        size, header = os.fstat(self._fd).st_size, os.pread(self._fd, _FIELDS.size, 0)
+        with self._reading() as fd:
+            size, header = os.fstat(fd).st_size, os.pread(fd, _FIELDS.size, 0)
         if len(header) < _FIELDS.size:
             raise self._corrupt(path, CorruptReason.SIZE, _FIELDS.size, size)
         magic, version, kind, n, n_integers, n_strings, n_bytes = _FIELDS.unpack(header)
@@ -306,6 +313,10 @@ class IdTable:
         self._strings_at = self._offsets_at + (8 * (n_strings + 1) if n_strings else 0)
         if size != self._strings_at + n_bytes:
             raise self._corrupt(path, CorruptReason.SIZE, self._strings_at + n_bytes, size)
+
+    def _reading(self) -> AbstractContextManager[int]:
+        assert self._file is not None, "open() comes first"
+        return self._file.reading()
 
     def _raise_unless_ok(self, code: int | np.int64) -> None:
         if code == id_lookup.READ_OK:

@@ -1,25 +1,16 @@
-"""What is in a generation's folder, and how a folder appears: whole, or not at all.
+"""What is in a generation's folder.
 
 Manifest                               the contents of manifest.json
 write_manifest() / read_manifest()     written last; read first, and believed only when every file is there in full size
-temporary_sibling() / publish()        build beside the final place, then fsync everything and rename
-discard() / remove_leftovers()         what a cancelled or killed build leaves
 
-A folder under construction is locked (flock) by the process that builds it, and the lock dies with the process: so a
-leftover is a folder that can be locked. Process ids would not do: containers that share a disk reuse them.
-
-Not here: reading the contents of files (check.py does it for all of them).
+Not here: how a folder comes to its place (publication.py), the contents of files (check.py).
 """
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import errno
-import fcntl
-import os
-import secrets
-import shutil
-import sys
+import stat
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,22 +19,28 @@ from typing import Any
 import msgspec
 import xxhash
 
-from index.errors import CorruptIndexError, CorruptReason, IndexExistsError, UnknownIndexError, UnsupportedFormatError
+from index.descriptor import KINDS, NotAFileError, open_regular
+from index.errors import CorruptIndexError, CorruptReason, ReadFailedError, UnknownIndexError, UnsupportedFormatError
 
 FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
+MARKER_NAME = ".fullview-building"
+"""An empty file in a folder under construction, and in one that is being replaced; elsewhere it means nothing."""
+READ_IN_PARTS = ("vectors.bin", "payload/data.bin")
+"""Files that opening does not read whole: searches read and verify parts of them."""
+HEAD_BYTES = 64
+"""Of those files opening compares the first bytes, where their headers are."""
 
-_BUILDING = ".building-"
 _HASH_BLOCK_BYTES = 1 << 20
-_RENAME_EXCHANGE = 2
-_AT_FDCWD = -100
 
 
-class FileEntry(msgspec.Struct, frozen=True):
-    """A file of the folder: its bytes and their xxh3 (64 bits, 16 hex digits)."""
+class FileEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file of the folder: its bytes and their xxh3 (64 bits, 16 hex digits). head: xxh3 of its first HEAD_BYTES, only
+    of READ_IN_PARTS."""
 
     size: int
     xxh3: str
+    head: str | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,9 +103,9 @@ def write_manifest(
         operating_points=operating_points,
         promise=dict(promise),
         files={
-            path.relative_to(folder).as_posix(): _entry(path)
-            for path in _files(folder)
-            if path != folder / MANIFEST_NAME
+            name: _entry(path, head=name in READ_IN_PARTS)
+            for path in files_of(folder)
+            if (name := path.relative_to(folder).as_posix()) not in (MANIFEST_NAME, MARKER_NAME)
         },
         created_at=created_at or datetime.now(UTC).isoformat(timespec="seconds"),
         extras=dict(extras or {}),
@@ -127,99 +124,40 @@ def read_manifest(folder: Path | str, *, sizes: bool = True) -> Manifest:
     sizes: False leaves the files unseen.
     """
     folder = Path(folder)
-    path = folder / MANIFEST_NAME
-    try:
-        raw = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        raise UnknownIndexError(
-            f"{folder} holds no {MANIFEST_NAME}, so it is not an index. `fullview build SOURCE {folder}` makes one."
-        ) from None
-    manifest = _decode(raw, path)
+    manifest = _decode(_read(folder), folder / MANIFEST_NAME)
     for name, entry in manifest.files.items() if sizes else ():
         file = folder / name
         try:
-            size = file.stat().st_size
+            found = file.stat()
         except (FileNotFoundError, NotADirectoryError):
             raise _corrupt(file, CorruptReason.MISSING, f"a file of {entry.size} bytes", "nothing", folder) from None
-        if size != entry.size:
-            raise _corrupt(file, CorruptReason.SIZE, entry.size, size, folder)
+        except OSError as error:
+            raise ReadFailedError(path=file, offset_bytes=0, error_number=error.errno or 0) from error
+        if not stat.S_ISREG(found.st_mode):
+            raise _corrupt(file, CorruptReason.HEADER, "a file", KINDS[stat.S_IFMT(found.st_mode)], folder)
+        if found.st_size != entry.size:
+            raise _corrupt(file, CorruptReason.SIZE, entry.size, found.st_size, folder)
     return manifest
 
 
-def temporary_sibling(final: Path | str) -> Path:
-    """A new, empty, locked folder beside `final`, for publish() or discard(). Raises OSError where none can be made."""
-    final = Path(final).absolute()
-    final.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        temporary = final.parent / f".{final.name}{_BUILDING}{secrets.token_hex(4)}"
-        temporary.mkdir()
-        try:
-            fd = _lock(temporary)
-        except OSError:
-            return temporary  # a file system without locks; there remove_leftovers() spares everything
-        # Between mkdir and lock another process may have taken it for a leftover: then begin again.
-        if fd is not None and temporary.exists():
-            _LOCKS[temporary] = fd
-            return temporary
-        if fd is not None:
-            os.close(fd)
-
-
-def publish(temporary: Path | str, final: Path | str, *, replace: bool = False) -> None:
-    """Put the folder at its final place: everything is on the device first, then one rename.
-
-    Raises IndexExistsError where something non-empty is at `final`, unless replace, which exchanges the two in one step
-    and removes the old one; who has it open keeps reading it. After an error `temporary` is still there: discard() it.
-    """
-    temporary, final = Path(temporary).absolute(), Path(final).absolute()
-    for path in _files(temporary):
-        _fsync(path)
-    for path in [*(path for path in temporary.rglob("*") if path.is_dir()), temporary]:
-        _fsync(path)
-    old = None
-    try:
-        temporary.rename(final)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise
-        if not replace:
-            raise IndexExistsError(
-                f"{final} is already there, the index was not put in its place. Remove it, choose another place, or "
-                "build with replace=True."
-            ) from None
-        old = _exchange(temporary, final)
-    _fsync(final.parent)
-    if old is not None:
-        _remove(old)
-    _unlock(temporary)
-
-
-def discard(temporary: Path | str) -> None:
-    """Remove a folder of temporary_sibling() that will not be published."""
-    temporary = Path(temporary).absolute()
-    _remove(temporary)
-    _unlock(temporary)
-
-
-def remove_leftovers(parent: Path | str) -> list[Path]:
-    """Remove what killed builds left in a folder, and say what it was. Running builds, of anyone, are spared."""
-    removed = []
-    for path in sorted(Path(parent).glob(f".*{_BUILDING}*")):
-        try:
-            fd = _lock(path)
-        except OSError:
-            continue  # a file system without locks: nobody knows whether it is a leftover
-        if fd is not None:
-            _remove(path)
-            os.close(fd)
-            removed.append(path)
-    return removed
+def files_of(folder: Path) -> Iterator[Path]:
+    """All files in a folder and its folders, in order."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            yield path
 
 
 # --- inside -----------------------------------------------------------------------------------------------------
 
-# Descriptors that hold the locks of this process's temporary folders: a lock lasts as long as its descriptor is open.
-_LOCKS: dict[Path, int] = {}
+
+def _not_an_index(place: Path) -> UnknownIndexError:
+    made = "an index is a folder that `fullview build SOURCE OUT` made"
+    with contextlib.suppress(OSError):  # a name too long for any file
+        if place.is_dir():
+            return UnknownIndexError(f"{place} is not an index but a folder without {MANIFEST_NAME}; {made}.")
+        if place.exists():
+            return UnknownIndexError(f"{place} is not an index but a file; {made}.")
+    return UnknownIndexError(f"{place} is not an index: nothing is there. `fullview build SOURCE {place}` makes one.")
 
 
 def _decode(raw: bytes, path: Path) -> Manifest:
@@ -239,77 +177,37 @@ def _decode(raw: bytes, path: Path) -> Manifest:
         raise _corrupt(path, CorruptReason.HEADER, "a manifest", str(error), path.parent) from None
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            yield path
+def _read(folder: Path) -> bytes:
+    """The bytes of manifest.json."""
+    path = folder / MANIFEST_NAME
+    try:
+        with open(open_regular(path), "rb", buffering=0) as file:  # noqa: PTH123 (a descriptor)
+            return file.readall()
+    except NotAFileError as error:
+        raise _corrupt(path, CorruptReason.HEADER, "a file", str(error), folder) from None
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL in the path
+        pass
+    except OSError as error:
+        if error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
+            if error.errno not in (errno.EACCES, errno.EPERM):
+                raise ReadFailedError(path=path, offset_bytes=0, error_number=error.errno or 0) from error
+            raise UnknownIndexError(
+                f"{path} cannot be read by this user ({error.strerror}). Let them read the folder and all in it."
+            ) from None
+    raise _not_an_index(folder)
 
 
-def _entry(path: Path) -> FileEntry:
-    digest = xxhash.xxh3_64()
+def _entry(path: Path, *, head: bool) -> FileEntry:
+    digest, first = xxhash.xxh3_64(), None
     with path.open("rb", buffering=0) as file:
         while block := file.read(_HASH_BLOCK_BYTES):
             digest.update(block)
-    return FileEntry(size=path.stat().st_size, xxh3=digest.hexdigest())
+            first = first or _hex(block[:HEAD_BYTES])
+    return FileEntry(size=path.stat().st_size, xxh3=digest.hexdigest(), head=first if head else None)
 
 
 def _hex(raw: bytes) -> str:
     return xxhash.xxh3_64_hexdigest(raw)
-
-
-def _fsync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _lock(folder: Path) -> int | None:
-    """A descriptor that holds the folder's lock; None where it is gone or someone else's. OSError: no locks here."""
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(fd)
-        if isinstance(error, BlockingIOError):
-            return None
-        raise
-    return fd
-
-
-def _unlock(folder: Path) -> None:
-    fd = _LOCKS.pop(folder, None)
-    if fd is not None:
-        os.close(fd)
-
-
-def _exchange(temporary: Path, final: Path) -> Path:
-    """Swap the two; returns where the old one is now."""
-    if sys.platform == "linux":
-        rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-        if rename is not None:
-            names = os.fsencode(temporary), os.fsencode(final)
-            if rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
-                return temporary
-    # Where the system cannot exchange there is a moment without either; a crash in it leaves the old one aside.
-    aside = final.parent / f".{final.name}.old-{secrets.token_hex(4)}"
-    final.rename(aside)
-    temporary.rename(final)
-    return aside
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        # Twice: another process may be removing it too.
-        shutil.rmtree(path, ignore_errors=True)
-        if path.exists():
-            shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _corrupt(

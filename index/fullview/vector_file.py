@@ -27,7 +27,14 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from index.errors import CorruptIndexError, CorruptReason, OptionsError, ReadFailedError, UnknownIndexError
+from index.errors import (
+    CorruptIndexError,
+    CorruptReason,
+    IndexClosedError,
+    OptionsError,
+    ReadFailedError,
+    UnknownIndexError,
+)
 from index.fullview.buffered import BufferedReader
 from index.fullview.headers import (
     SUM_HEADER_BYTES,
@@ -98,8 +105,13 @@ class VectorFile:
         return file
 
     def reader(self) -> PageReader:
-        """A new reader, for one thread. Where the system has no more AIO contexts it reads by threads and says so."""
+        """A new reader, for one thread. Where the system has no more AIO contexts it reads by threads and says so.
+
+        Raises IndexClosedError after close().
+        """
         with self._locked():
+            if self.page_fd < 0:
+                raise IndexClosedError(f"{self.path} was closed; open the index again")
             spare, self._spare = self._spare, None
             return spare or self._new_reader()
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from brute_force import require_reference, same_hits
 
-from index import BuildOptions, build, manifest, open_index
+from index import BuildOptions, build, open_index, publication
 from index.errors import UnknownIndexError
 from index.report import PHASES
 
@@ -39,13 +39,13 @@ build(rows, sys.argv[1], options=BuildOptions(preview="graph"), on_progress=die,
 
 KILLED_IN_THE_RENAME = """
 import os, signal, sys
-import index.manifest
+import index.publication
 
-exchange = index.manifest._exchange
+exchange = index.publication._exchange
 if sys.argv[2] == "before":
-    index.manifest._exchange = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
+    index.publication._exchange = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
 else:
-    index.manifest._exchange = lambda *paths: (exchange(*paths), os.kill(os.getpid(), signal.SIGKILL))
+    index.publication._exchange = lambda *paths: (exchange(*paths), os.kill(os.getpid(), signal.SIGKILL))
 """
 
 
@@ -74,7 +74,7 @@ def test_s14_killed_in_any_phase_nothing_half_made_is_seen(tmp_path, phase, undi
         open_index(tmp_path / "out")
     left = [path.name for path in tmp_path.iterdir()]
     assert len(left) == 1 and left[0].startswith(".out.building-")
-    assert manifest.remove_leftovers(tmp_path) == [tmp_path / left[0]]
+    assert publication.remove_leftovers(tmp_path) == [tmp_path / left[0]]
     assert list(tmp_path.iterdir()) == []
     build(new_rows(), tmp_path / "out", options=BuildOptions(preview="graph"))
     with open_index(tmp_path / "out") as index:
@@ -91,7 +91,7 @@ def test_s14_killed_in_the_rename_the_old_or_the_new_index_is_whole(tmp_path, mo
             require_reference(index.search(old, k=5), old, old, "cosine", 5)
         else:
             assert same_hits(index.search(new_rows()[:100], k=10), undisturbed)
-    assert len(manifest.remove_leftovers(tmp_path)) == 1
+    assert len(publication.remove_leftovers(tmp_path)) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -100,7 +100,7 @@ def test_s14_a_running_build_is_no_leftover(tmp_path):
 
     def look(event):
         if event.phase == "codes" and not seen:
-            seen.append(manifest.remove_leftovers(tmp_path))
+            seen.append(publication.remove_leftovers(tmp_path))
 
     build(random_rows(500, 8), tmp_path / "out", on_progress=look)
     assert seen == [[]]
