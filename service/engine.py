@@ -24,8 +24,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
 from index.errors import CorruptIndexError, ReadFailedError, VectorIndexError
 from index.options import OpenOptions
 from service.catalogue import Catalogue, CollectionRecord
@@ -34,6 +32,7 @@ from service.errors import ConflictError, DamagedError, MalformedError, NoRoomEr
 from service.generation import Generation, Opener, SearchableIndex, remove_folder, remove_generation
 from service.pool import CpuPool
 from service.settings import Settings
+from service.warm import warm
 
 log = logging.getLogger("fullview.engine")
 
@@ -294,11 +293,10 @@ class Engine:
             self._retire(old)
 
     def open(self, folder: Path) -> SearchableIndex:
-        """Open an index and run one query, so that no user's query is the first. Raises what the opener raises."""
+        """Open an index and search it as queries do, so that no user's is the first. Raises what the opener raises."""
         index = self._opener(folder, self._options)
         try:
-            probe = np.full((1, index.dim), 1.0 / np.sqrt(index.dim), dtype=np.float32)
-            index.search(probe, k=1)
+            warm(index, self.settings)
         except BaseException:
             index.close()
             raise

@@ -2,6 +2,7 @@
 
 answer_queries()  a batch of queries -> points as JSON; queries that ask for the same share one call of the index
 answer_raw()      the octet-stream form: arrays in, arrays out; encode_raw() makes the body of its parts
+search_points() search_raw()   the same of an index that no collection serves yet
 retrieve() scroll() count()
 
 Invariant: every score that leaves was looked at: not finite is an error of ours, never null in an answer.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -19,13 +20,15 @@ from msgspec import UNSET, Raw, UnsetType
 
 from index.options import SearchOptions
 from service.answers import encode
-from service.engine import Lease
 from service.errors import MalformedError, NotFoundError, UnsupportedError
 from service.generation import SearchableIndex
 from service.names import PointId
 from service.profile import COUNTERS, profile_of
 from service.query import Query
 from service.selection import PayloadSelection
+
+if TYPE_CHECKING:  # the engine warms an index with this module's searches before it has leases of it
+    from service.engine import Lease
 
 Numbers = list[float] | list[int]
 
@@ -72,14 +75,18 @@ class Answers:
 
 def answer_queries(lease: Lease, queries: Sequence[Query]) -> Answers:
     """Points of each query. Raises NotFoundError for an unknown id, MalformedError for another dimension."""
-    answers = Answers([[] for _ in queries], [None for _ in queries], WorkDone())
     for query in queries:
         if query.vector is not None:
             require_dim(lease, query.vector.shape[0])
-    index = lease.index
-    if index is None:
+    if lease.index is None:
         _require_no_ids(queries)
-        return answers
+        return Answers([[] for _ in queries], [None for _ in queries], WorkDone())
+    return search_points(lease.index, queries)
+
+
+def search_points(index: SearchableIndex, queries: Sequence[Query]) -> Answers:
+    """Points of each query of the index's dimension. Raises NotFoundError for an unknown id."""
+    answers = Answers([[] for _ in queries], [None for _ in queries], WorkDone())
     groups: dict[tuple[int, SearchOptions], list[int]] = {}
     for position, query in enumerate(queries):
         if query.vector is None and query.by_id is None:
@@ -111,10 +118,17 @@ class RawAnswer:
 
 def answer_raw(lease: Lease, vectors: np.ndarray, *, k: int, offset: int, options: SearchOptions) -> RawAnswer:
     """Hits of queries float32 [m, dim] without an object for each number. Raises UnsupportedError for string ids."""
-    work, index = WorkDone(), lease.index
-    if index is None:
+    if lease.index is None:
         none = np.zeros((len(vectors), 0))
-        return RawAnswer(none.astype("<u8"), none.astype("<f4"), np.zeros(len(vectors), dtype=np.int64), work)
+        return RawAnswer(none.astype("<u8"), none.astype("<f4"), np.zeros(len(vectors), dtype=np.int64), WorkDone())
+    return search_raw(lease.index, vectors, k=k, offset=offset, options=options)
+
+
+def search_raw(
+    index: SearchableIndex, vectors: np.ndarray, *, k: int, offset: int, options: SearchOptions
+) -> RawAnswer:
+    """The same of an index."""
+    work = WorkDone()
     hits = index.search(vectors, k=min(offset + k, index.n), options=options)
     if hits.ids.dtype == object:
         raise UnsupportedError("octet-stream answers of a collection with string ids", "Send the query as JSON.")

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from index.sources.registry import FORMATS, format_of
 from service.errors import MalformedError, NoRoomError, NotFoundError
 from service.names import check_name
 
@@ -29,6 +30,10 @@ async def store_upload(data_dir: Path, name: str, chunks: AsyncIterator[bytes]) 
     check_name(name, "upload")
     if name.startswith("."):
         raise MalformedError(f"upload name {name!r} starts with a dot. Name it after its format, such as base.npy.")
+    if format_of(Path(name)) is None:
+        known = ", ".join(suffix for each in FORMATS for suffix in each.suffixes)
+        ending = f"the suffix {Path(name).suffix!r}, which no reader knows" if Path(name).suffix else "no suffix"
+        raise MalformedError(f"upload name {name!r} has {ending}. Name it after its format, with one of {known}.")
     upload = uuid.uuid4().hex
     folder = data_dir / UPLOADS_FOLDER / upload
     await asyncio.to_thread(folder.mkdir, parents=True)

@@ -174,6 +174,9 @@ def test_uploads(client, place):
     assert client.get("/v1/admin/uploads").json()["uploads"] == []
     refused(submit(client, collection="u2", source={"upload": upload}), 404, upload)
     refused(client.post("/v1/admin/uploads", content=content), 400, "name")
+    for name in ("notes.csv", "base", "base.npy.gz"):
+        answer = client.post("/v1/admin/uploads", params={"name": name}, content=content)
+        refused(answer, 400, repr(name), ".npy, ", ".parquet", ".fvecs")
     for bad in ("../x.npy", "a/b.npy", ".", "..", ".part", "", "x" * 256, "a\0b"):
         assert client.post("/v1/admin/uploads", params={"name": bad}, content=content).status_code == 400
     assert list((place / "uploads").iterdir()) == []

@@ -116,3 +116,12 @@ def test_wrong_words_in_a_create_name_what_is_allowed(fake_client):
     refused(fake_client.put("/collections/new", json=body), 400, "$.fullview.preview", "'graph'")
     body = {"actions": [{"make_alias": {}}]}
     refused(fake_client.post("/collections/aliases", json=body), 400, "make_alias", "create_alias")
+
+
+def test_deleting_an_alias_that_is_not_there_is_no_error(fake_client):
+    def change(**action):
+        return fake_client.post("/collections/aliases", json={"actions": [action]})
+
+    answer = change(delete_alias={"alias_name": "none"})
+    assert (answer.status_code, answer.json()["result"]) == (200, True)
+    refused(change(rename_alias={"old_alias_name": "none", "new_alias_name": "other"}), 404, "'none'")

@@ -1,0 +1,48 @@
+"""The first searches of an index that has just been opened, so that no user's query is the first.
+
+warm()   one search of each kind that queries make: one as JSON, some as JSON, one and some as raw vectors
+
+What it costs is paid before the index serves: loading (or, once on a machine, compiling) the kernels, and the memory
+that searches keep for the next ones. Invariant: the way is that of real queries, from their bytes to an answer's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+
+from index.options import SearchOptions
+from service.answers import encode
+from service.errors import UnsupportedError
+from service.generation import SearchableIndex
+from service.hits import encode_raw, ids_in_order, search_points, search_raw
+from service.query import parse_query
+from service.settings import Settings
+from service.vectors import vectors_from_bytes
+
+_LIMIT = 10
+# More than one group of pages that a search asks for together, and than one query a thread.
+_SOME = 20
+
+
+def warm(index: SearchableIndex, settings: Settings) -> None:
+    """Raises what searches of a damaged index raise."""
+    vectors = np.random.default_rng(0).standard_normal((_SOME, index.dim)).astype("<f4")
+    limit = min(_LIMIT, settings.query_limit_max)
+    ids, _ = ids_in_order(index, None, 1)
+    bodies = [
+        {"query": vectors[0].tolist(), "limit": limit, "with_payload": True, "with_vector": True},
+        *({"query": vector.tolist(), "limit": limit} for vector in vectors),
+    ]
+    # By id only where the stored vector can be a query: under cosine a zero vector has no direction.
+    first = index.vectors(index.ids.rows_of(ids))
+    if first.any():
+        bodies.append({"query": ids[0], "limit": limit})
+    queries = [parse_query(encode(body), settings) for body in bodies]
+    encode(search_points(index, queries[:1]).points)
+    encode(search_points(index, queries).points)
+    with contextlib.suppress(UnsupportedError):  # there is no raw form for string ids
+        for count in (1, _SOME):
+            some = vectors_from_bytes(vectors[:count].tobytes(), dim=index.dim)
+            encode_raw([search_raw(index, some, k=min(limit, index.n), offset=0, options=SearchOptions())])
