@@ -94,30 +94,6 @@ def test_edits():
     assert nearest_name("x" * 10_000, ("limit",)) is None
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ({"metric": "cosin"}, ["'cosin'", "$.metric", "'cosine', 'dot', 'l2'"]),
-        ({"preview": "hnsw"}, ["'hnsw'", "'auto'", "'flat'", "'graph'", "'ivf'"]),
-        ({"mode": "overwrite"}, ["'append', 'create', 'replace'"]),
-        ({"on_bad_rows": "drop"}, ["'fail', 'skip'"]),
-        ({"source": {"path": "a.npy", "payload": "all"}}, ["$.source.payload", "'*', a list"]),
-        ({"metrc": "dot"}, ["metrc", "'metric'"]),
-        ({"source": {"path": "a.npy", "column": "v"}}, ["column", "$.source", "path, upload, vector, id, payload"]),
-    ],
-)
-def test_wrong_words_in_admin_bodies_name_what_is_allowed(fake_client, body, words):
-    body = {"collection": "new", "source": {"path": "a.npy"}} | body
-    refused(fake_client.post("/v1/admin/builds", json=body), 400, *words)
-
-
-def test_wrong_words_in_a_create_name_what_is_allowed(fake_client):
-    body = {"vectors": {"size": 2, "distance": "Dot"}, "fullview": {"preview": "hnsw"}}
-    refused(fake_client.put("/collections/new", json=body), 400, "$.fullview.preview", "'graph'")
-    body = {"actions": [{"make_alias": {}}]}
-    refused(fake_client.post("/collections/aliases", json=body), 400, "make_alias", "create_alias")
-
-
 def test_deleting_an_alias_that_is_not_there_is_no_error(fake_client):
     def change(**action):
         return fake_client.post("/collections/aliases", json={"actions": [action]})
