@@ -335,7 +335,11 @@ def _exchange(temporary: Path, final: Path) -> Path:
         fd = _lock(final)
     try:
         final.rename(aside)
-        temporary.rename(final)
+        try:
+            temporary.rename(final)
+        except BaseException:
+            aside.rename(final)
+            raise
     finally:
         if fd is not None:
             os.close(fd)
