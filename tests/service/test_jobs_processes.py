@@ -83,6 +83,7 @@ def test_jobs_are_logged(client, caplog):
     full = submit(client, "full")
     ended(client, full)
     deaf = submit(client, "deaf")
+    wait_for(lambda: state_of(client, deaf)["phase"] == "scan", 30)
     client.post(f"/v1/admin/builds/{deaf}/cancel")
     ended(client, deaf)
     lines = [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "fullview.jobs"]
