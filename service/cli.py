@@ -246,18 +246,18 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The entry point: errors become one sentence and an exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    as_json = "--json" in given
+    as_json, own_flags = "--json" in given, not SUBCOMMANDS.keys() & set(given[:1])
     try:
         _add_subcommands(given)
         code = app(given, standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
         code = EXIT_INTERRUPTED
     except BuildStoppedError as error:
-        return _failed(error, error.exit_code, as_json=as_json)
+        return _failed(error, error.exit_code, as_json=as_json, own_flags=own_flags)
     except (SettingsError, OptionsError) as error:
-        return _failed(error, EXIT_USAGE, as_json=as_json)
+        return _failed(error, EXIT_USAGE, as_json=as_json, own_flags=own_flags)
     except (VectorIndexError, DataFolderInUseError, OSError) as error:
-        return _failed(error, EXIT_FAILED, as_json=as_json)
+        return _failed(error, EXIT_FAILED, as_json=as_json, own_flags=own_flags)
     except TyperException as error:
         return _failed(error, EXIT_USAGE, as_json=as_json)
     if code == EXIT_INTERRUPTED:  # typer makes this code of an interrupt, without a word
@@ -272,10 +272,11 @@ def _add_subcommands(given: list[str]) -> None:
             app.add_typer(importlib.import_module(module).app, name=name)
 
 
-def _failed(error: BaseException, code: int, *, as_json: bool) -> int:
+def _failed(error: BaseException, code: int, *, as_json: bool, own_flags: bool = False) -> int:
+    """Say it. own_flags: the command's flags are named as the library's options are."""
     format_message = getattr(error, "format_message", None)
     sentence = format_message() if format_message is not None else str(error)
-    if isinstance(error, VectorIndexError):
+    if isinstance(error, VectorIndexError) and own_flags:
         sentence = in_flags(sentence)
     if as_json:
         print_json({"error": sentence, "kind": type(error).__name__})
