@@ -106,14 +106,17 @@ def recall_of(
     return recall
 
 
-def interval(recall: NDArray[np.float64]) -> RecallEstimate:
-    """The mean and its 95 % interval. Where every query was perfect, the rule of three bounds it from below."""
+def interval(recall: NDArray[np.float64], *, deviations: float = 1.96) -> RecallEstimate:
+    """The mean and its interval: 95 % with 1.96 standard deviations to either side.
+
+    Where every query was perfect, the rule of three bounds it from below.
+    """
     m = len(recall)
     if m == 0:
         return RecallEstimate(1.0, 0.0, 1.0, 0)
     mean = float(recall.mean())
     error = float(recall.std(ddof=1) / np.sqrt(m)) if m > 1 else 0.0
-    half = 1.96 * error
+    half = deviations * error
     if error == 0.0:
         half = min(1.0, 3.0 / m) * max(1.0 - mean, 0.1)
     return RecallEstimate(mean, max(0.0, mean - half), min(1.0, mean + half), m)

@@ -47,7 +47,7 @@ class OperatingPoint:
     """One way to search and what was measured with it.
 
     k: hits asked for in the measurement; effort: beam (graph), candidates kept (flat) or probes (ivf);
-    recall with its 95 % interval low..high; pages, rows_scored: means a query.
+    recall with its 99 % interval low..high; pages, rows_scored: means a query.
     """
 
     k: int

@@ -39,7 +39,8 @@ R = TypeVar("R")
 @dataclass(slots=True)
 class Scan:
     """What the first pass learnt. n: rows kept; skipped: source rows left out, ascending; hashes uint64 (n,);
-    mean float32 (dim,): of unit vectors under cosine; longest: the largest |x|^2, without far outliers; ids: as given, or None."""
+    mean float32 (dim,): of unit vectors under cosine; longest: the largest |x|^2, without far outliers; ids: as given,
+    or None."""
 
     n: int
     skipped: NDArray[np.int64]

@@ -31,9 +31,9 @@ def test_rules():
     assert TEN_A_PAGE.vectors_per_page == 10
     assert plan_of(StopByError(z=0.0)).places.tolist() == [4]
     assert plan_of(StopByError(z=0.5)).places.tolist() == [4, 9]
-    assert plan_of(StopByError(z=2.0)).places.tolist() == [4, 9, 0]
-    assert plan_of(StopByError(z=100.0)).places.tolist() == [4, 9, 0, 30]
-    assert plan_of(FixedDepth(depth=4)).places.tolist() == [4, 9, 0]
+    assert plan_of(StopByError(z=2.0)).places.tolist() == [0, 4, 9]
+    assert plan_of(StopByError(z=100.0)).places.tolist() == [0, 4, 9, 30]
+    assert plan_of(FixedDepth(depth=4)).places.tolist() == [0, 4, 9]
     assert plan_of(FixedDepth(depth=99)).chosen.tolist() == [5]
 
 

@@ -189,7 +189,7 @@ def test_interrupted_run_ends_its_children_and_removes_its_files(small_set, tmp_
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [
-        (["--metric", "l2", "--memory-budget", "0.01"], 2, "memory_budget is 0.0 MB"),
+        (["--metric", "l2", "--memory-budget", "0.01"], 2, " is 0.0 MB, the least that works here is"),
         ([], 2, "Say --metric"),
         (["--metric", "l2", "--peers", "annoy"], 2, "peer 'annoy' is not known"),
     ],

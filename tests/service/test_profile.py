@@ -11,6 +11,8 @@ ROWS = 3000
 
 @pytest.fixture(params=["graph", "ivf", "flat"])
 def built(request, engine):
+    if request.param == "ivf":
+        pytest.importorskip("faiss", reason="building an ivf preview needs faiss (extra cpu)")
     vectors = np.random.default_rng(3).standard_normal((ROWS, 16)).astype(np.float32)
     return request.param, put_index(engine, "some", vectors, preview=request.param, bits=2), vectors
 
