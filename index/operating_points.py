@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from index.errors import OptionsError
 
 MEASURED_K = (1, 10, 100)
-PAGE_COST = 250.0
+PAGE_COST = 400.0
 """What reading one page costs, in rows scored. A row takes about 55 ns of one core. A page takes about 5 us of CPU, but the
-device gives 60,000 to 80,000 of them a second to all cores together, so that two cores wait 25 us for two."""
+device gives 60,000 to 80,000 of them a second to all cores together: two cores that wait for it lose 26 us a page."""
 
 
 READ_ALL = 1e9

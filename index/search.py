@@ -64,7 +64,7 @@ class SearchScratch:
         """The other buffer of the two, at least `pages` long: the last one may still be in use."""
         self._turn ^= 1
         if len(self._buffers[self._turn]) < pages:
-            self._buffers[self._turn] = aligned_pages(max(pages, 2 * len(self._buffers[self._turn])))
+            self._buffers[self._turn] = aligned_pages(pages + pages // 8)
         return self._buffers[self._turn]
 
     @property
