@@ -1,0 +1,1 @@
+"""Compiled loops of the decoder, and reference.py, their slow twins."""

@@ -1,0 +1,226 @@
+"""All rows of an output layer against one state or a few, and what is wanted of the logits kept while they are in cache.
+
+scan   for each state the k best tokens, the pieces of its log-sum-exp, and the rank of one token: never a table [n, V]
+
+Rows are read once, in the dtype in which they are stored, TILE at a time; each state's TILE logits are then folded into
+what is kept of it. The reading sets the pace of one state (float16: half the bytes of float32), arithmetic that of eight.
+A piece of the log-sum-exp is that of PIECE rows, so that it does not depend on how the rows were divided among threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from decoder.kernels.dots import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    bfloat16_3x2,
+    bfloat16_4,
+    float16_3x2,
+    float16_4,
+    float32_3x2,
+    float32_4,
+)
+from decoder.kernels.exponent import exp_below_zero
+from decoder.kernels.score import finish_logits
+from index.kernels.scan import sift_down
+
+TILE = 96
+"""Divisible by 3 and 4, the rows of a tile of dots.py, and by LANES."""
+PIECE = 42 * TILE
+LANES = 16
+
+
+@njit(cache=True, nogil=True)
+def _dots_of_one(rows: Any, kind: Any, size: Any, count: Any, state_at: Any, dim: Any, to: Any) -> None:
+    """TILE or fewer dot products of one state, 4 rows at a time; the last row stands in for those that are missing."""
+    last = rows + (count - 1) * size
+    for r in range(0, count, 4):
+        at = rows + r * size
+        here = (at, min(at + size, last), min(at + 2 * size, last), min(at + 3 * size, last))
+        if kind == FLOAT16:
+            float16_4(here, (state_at,), dim, to + 4 * r, 0)
+        elif kind == BFLOAT16:
+            bfloat16_4(here, (state_at,), dim, to + 4 * r, 0)
+        else:
+            float32_4(here, (state_at,), dim, to + 4 * r, 0)
+
+
+@njit(cache=True, nogil=True)
+def _dots_of_many(rows: Any, kind: Any, size: Any, count: Any, states: Any, to: Any, stride: Any) -> None:
+    """The same for several states: few rows at a time, which stay in the first cache while the states pass by twos."""
+    n, dim = states.shape
+    states_at = states.ctypes.data
+    last = rows + (count - 1) * size
+    block = 3 * max(1, min(8, 5000 // size))
+    for first in range(0, count, block):
+        for s in range(0, n, 2):
+            both = (states_at + 4 * dim * s, states_at + 4 * dim * min(s + 1, n - 1))
+            line = to + stride * s
+            apart = stride if s + 1 < n else 0
+            for r in range(first, min(first + block, count), 3):
+                at = rows + r * size
+                here = (at, min(at + size, last), min(at + 2 * size, last))
+                if kind == FLOAT16:
+                    float16_3x2(here, both, dim, line + 4 * r, apart)
+                elif kind == BFLOAT16:
+                    bfloat16_3x2(here, both, dim, line + 4 * r, apart)
+                else:
+                    float32_3x2(here, both, dim, line + 4 * r, apart)
+
+
+@njit(cache=True, nogil=True)
+def _largest(values: Any, count: Any, lanes: Any) -> Any:
+    """The largest of the first `count` values; NaN counts as nothing."""
+    whole = count - count % LANES
+    for t in range(LANES):
+        lanes[t] = -np.inf
+    for at in range(0, whole, LANES):
+        some = values[at : at + LANES]
+        for t in range(LANES):
+            lanes[t] = some[t] if some[t] > lanes[t] else lanes[t]
+    top = np.float32(-np.inf)
+    for t in range(LANES):
+        top = max(top, lanes[t])
+    for at in range(whole, count):
+        top = max(top, values[at])
+    return top
+
+
+@njit(cache=True, nogil=True)
+def _sum_of_exponentials(values: Any, count: Any, top: Any, sums: Any) -> Any:
+    """Sum of exp(value - top) in float64. Overwrites the values. sums: float64 (LANES,), scratch."""
+    for j in range(count):
+        values[j] = exp_below_zero(values[j] - top)
+    whole = count - count % LANES
+    for t in range(LANES):
+        sums[t] = 0.0
+    for at in range(0, whole, LANES):
+        some = values[at : at + LANES]
+        for t in range(LANES):
+            sums[t] += np.float64(some[t])
+    total = 0.0
+    for t in range(LANES):
+        total += sums[t]
+    for at in range(whole, count):
+        total += np.float64(values[at])
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _keep_best(values: Any, count: Any, first: Any, kept: Any, who: Any, far: Any) -> Any:
+    """Put tokens first.. first + count into the heap of the best; returns how many it holds.
+
+    far: float32 (k,), minus the logits, so that the heap's root is the worst: the least logit, of equals the last id.
+    """
+    k = who.shape[0]
+    j = 0
+    while kept < k and j < count:
+        far[kept] = -values[j]
+        who[kept] = first + j
+        kept += 1
+        j += 1
+        if kept == k:
+            for at in range(k // 2 - 1, -1, -1):
+                sift_down(far, who, at, k)
+    while j < count:
+        if -values[j] < far[0]:
+            far[0] = -values[j]
+            who[0] = first + j
+            sift_down(far, who, 0, k)
+        j += 1
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def _count_before(values: Any, count: Any, first: Any, target: Any, target_logit: Any) -> Any:
+    """How many of these tokens come before the target: larger logits, of equals lower ids."""
+    before = np.int32(0)
+    for j in range(count):
+        before += np.int32(values[j] > target_logit)
+    if first <= target:
+        for j in range(min(count, target - first)):
+            before += np.int32(values[j] == target_logit)
+    return before
+
+
+@njit(cache=True, nogil=True)
+def scan(
+    weight: Any,
+    kind: Any,
+    bias: Any,
+    scale: Any,
+    softcap: Any,
+    states: Any,
+    first: Any,
+    last: Any,
+    who: Any,
+    far: Any,
+    tops: Any,
+    sums: Any,
+    targets: Any,
+    target_logits: Any,
+    ranks: Any,
+) -> Any:
+    """Tokens first..last against n states; returns how many tokens each state's heap holds.
+
+    weight, kind, bias: as score_rows takes them; scale, softcap: float32, softcap 0 for none; states: float32 (n, d);
+    first: a multiple of PIECE. who: int32 (n, k), far: float32 (n, k): heaps of ids and minus logits, k may be 0, entries
+    past what is returned mean nothing. tops float32, sums float64 (n, pieces): piece p's largest logit and its sum of
+    exp(logit - top), overwritten for the pieces of first..last. targets int32, target_logits float32 (m,), m = n or 0: tokens
+    whose ranks int64 (m,) grow by the number of tokens that come before them.
+    """
+    n, dim = states.shape
+    size = dim * 4 if kind == FLOAT32 else dim * 2
+    values = np.empty((n, TILE + 4), np.float32)
+    lanes = np.empty(LANES, np.float32)
+    parts = np.empty(LANES, np.float64)
+    kept = 0
+    for begin in range(first, last, TILE):
+        count = min(TILE, last - begin)
+        rows = weight.ctypes.data + np.int64(begin) * size
+        if n == 1:
+            _dots_of_one(rows, kind, size, count, states.ctypes.data, dim, values.ctypes.data)
+        else:
+            _dots_of_many(rows, kind, size, count, states, values.ctypes.data, 4 * (TILE + 4))
+        piece = begin // PIECE
+        holds = kept
+        for s in range(n):
+            mine = values[s, :count]
+            for j in range(count):
+                mine[j] += bias[begin + j]
+            if softcap != np.float32(0.0) or scale != np.float32(1.0):
+                finish_logits(mine, scale, softcap, mine)
+            top = _largest(mine, count, lanes)
+            if who.shape[1] > 0 and (kept < who.shape[1] or -top < far[s, 0]):
+                holds = _keep_best(mine, count, begin, kept, who[s], far[s])
+            if targets.shape[0] > 0:
+                ranks[s] += _count_before(mine, count, begin, targets[s], target_logits[s])
+            if begin % PIECE == 0:
+                tops[s, piece] = top
+                sums[s, piece] = 0.0
+            elif top > tops[s, piece]:
+                sums[s, piece] *= np.exp(np.float64(tops[s, piece]) - np.float64(top))
+                tops[s, piece] = top
+            sums[s, piece] += _sum_of_exponentials(mine, count, tops[s, piece], parts)
+        kept = holds
+    return kept
+
+
+@njit(cache=True, nogil=True)
+def sort_best(who: Any, far: Any, kept: Any) -> None:
+    """Each state's heap in order: larger logits first, of equals lower ids. kept: how many entries are filled."""
+    for s in range(who.shape[0]):
+        ids = who[s]
+        mine = far[s]
+        if kept < who.shape[1]:
+            for at in range(kept // 2 - 1, -1, -1):
+                sift_down(mine, ids, at, kept)
+        for count in range(kept - 1, 0, -1):
+            mine[0], mine[count] = mine[count], mine[0]
+            ids[0], ids[count] = ids[count], ids[0]
+            sift_down(mine, ids, 0, count)

@@ -1,0 +1,104 @@
+"""Exact logits of given rows: the only arithmetic whose results leave the decoder as logits.
+
+score_rows   raw logits w . h + b of chosen rows, for kernels and for Python alike
+finish_one   scale and soft-cap of one raw logit; finish_logits of many
+
+Every mode ends here or sums in the same order (dots.py), so a token's logit has the same bits in a walk, a screen and an
+exact scan, alone and in a batch. Chosen rows lie anywhere in memory and each costs a cache miss or several, so rows are
+asked for AHEAD places before they are needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from decoder.kernels.dots import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    bfloat16_1,
+    bfloat16_4,
+    float16_1,
+    float16_4,
+    float32_1,
+    float32_4,
+)
+from decoder.kernels.exponent import tanh
+from index.kernels.intrinsics import prefetch
+
+AHEAD = 8
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _fetch(address: Any, size: Any) -> Any:
+    for t in range(0, size, 64):
+        prefetch(np.uintp(address + t))
+
+
+@njit(cache=True, nogil=True)
+def score_rows(weight: Any, kind: Any, bias: Any, state: Any, ids: Any, first: Any, last: Any, out: Any) -> None:
+    """out[j] = weight[ids[j]] . state + bias[ids[j]] for first <= j < last; other entries of out stay.
+
+    weight: (V, d) float32, or uint16 with the bits of float16 or bfloat16, C-contiguous, as `kind` says (FLOAT32, FLOAT16,
+    BFLOAT16); bias: float32 (V,); state: float32 (d,), contiguous; ids: int32 or int64; out: float32.
+    """
+    dim = state.shape[0]
+    size = dim * 4 if kind == FLOAT32 else dim * 2
+    rows = weight.ctypes.data
+    at = state.ctypes.data
+    four = np.empty(4, np.float32)
+    to = four.ctypes.data
+    for j in range(first, min(first + AHEAD, last)):
+        _fetch(rows + np.int64(ids[j]) * size, size)
+    j = first
+    while j + 4 <= last:
+        for e in range(j + AHEAD, min(j + AHEAD + 4, last)):
+            _fetch(rows + np.int64(ids[e]) * size, size)
+        here = (
+            rows + np.int64(ids[j]) * size,
+            rows + np.int64(ids[j + 1]) * size,
+            rows + np.int64(ids[j + 2]) * size,
+            rows + np.int64(ids[j + 3]) * size,
+        )
+        if kind == FLOAT16:
+            float16_4(here, (at,), dim, to, 0)
+        elif kind == BFLOAT16:
+            bfloat16_4(here, (at,), dim, to, 0)
+        else:
+            float32_4(here, (at,), dim, to, 0)
+        for e in range(4):
+            out[j + e] = four[e] + bias[ids[j + e]]
+        j += 4
+    while j < last:
+        row = rows + np.int64(ids[j]) * size
+        if kind == FLOAT16:
+            float16_1((row,), (at,), dim, to, 0)
+        elif kind == BFLOAT16:
+            bfloat16_1((row,), (at,), dim, to, 0)
+        else:
+            float32_1((row,), (at,), dim, to, 0)
+        out[j] = four[0] + bias[ids[j]]
+        j += 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def finish_one(raw: Any, scale: Any, softcap: Any) -> Any:
+    """softcap * tanh(raw * scale / softcap), or raw * scale where softcap is 0. All float32; tanh in float64."""
+    if softcap == np.float32(0.0):
+        return raw * scale
+    cap = np.float64(softcap)
+    return np.float32(cap * tanh(np.float64(raw) * np.float64(scale) / cap))
+
+
+@njit(cache=True, nogil=True)
+def finish_logits(raw: Any, scale: Any, softcap: Any, out: Any) -> None:
+    """out[i] = finish_one(raw[i]). raw, out: float32 (m,), may be the same array; scale, softcap: float32, softcap 0 for none."""
+    if softcap == np.float32(0.0):
+        for i in range(raw.shape[0]):
+            out[i] = raw[i] * scale
+    else:
+        for i in range(raw.shape[0]):
+            out[i] = finish_one(raw[i], scale, softcap)
