@@ -2,9 +2,9 @@
 
 DecoderError                base of everything below
     DecoderOptionsError     also ValueError: an option, k, a mode ... that makes no sense
-    BadHiddenError          also ValueError: hidden states of the wrong shape, or with NaN or infinity; .rows names them
-    BadWeightsError         also ValueError: weight or bias of the wrong shape or dtype, or with NaN or infinity; .token_ids names them
-    ConstraintError         also ValueError: ids outside the vocabulary, or no token allowed; .row is the state's place in the batch
+    BadHiddenError          also ValueError: hidden states: wrong shape, NaN or infinity; .rows names the latter
+    BadWeightsError         also ValueError: weight or bias: wrong shape or dtype, NaN or infinity; .token_ids
+    ConstraintError         also ValueError: ids outside the vocabulary, or no token allowed; .row of the batch
     StaleDecoderError       the weights are not those that the decoder was built for; .expected and .found are their hashes
     UnknownDecoderError     also FileNotFoundError: no decoder there
     CorruptDecoderError     a file contradicts the manifest; both checksums are named

@@ -9,6 +9,7 @@ Each logit has the bits that a walk or a screen gives the same token. Ties stand
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from decoder.constraints import Plan
 from decoder.errors import BadHiddenError, DecoderOptionsError, named
 from decoder.hidden import States, as_states, require_finite
 from decoder.kernels import exact as kernel
@@ -38,19 +40,20 @@ class Cancel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExactAnswer:
-    """token_ids int32 (n, k), logits float32 (n, k), best first; log_partition float64 (n,): log Z over all real tokens."""
+    """The best tokens of n states, best first, filled to counts int32 (n,): past it ids are -1 and logits minus infinity.
+
+    token_ids int32 (n, k); logits float32 (n, k), a constraint's bias added; log_partition float64 (n,): log Z over all real
+    tokens, constraints left out; log_partition_processed float64 (n,): over those that may answer, with their biases.
+    """
 
     token_ids: NDArray[np.int32]
     logits: NDArray[np.float32]
+    counts: NDArray[np.int32]
     log_partition: NDArray[np.float64]
+    log_partition_processed: NDArray[np.float64]
 
     def __len__(self) -> int:
-        return len(self.log_partition)
-
-    @property
-    def logprobs(self) -> NDArray[np.float32]:
-        """Log-probabilities of the tokens, float32 (n, k)."""
-        return (self.logits - self.log_partition[:, None]).astype(np.float32)
+        return len(self.counts)
 
 
 def exact_logits(layer: OutputLayer, hidden: Any, *, ids: Any = None) -> NDArray[np.float32]:
@@ -65,25 +68,37 @@ def exact_logits(layer: OutputLayer, hidden: Any, *, ids: Any = None) -> NDArray
 
 
 def exact_topk(
-    layer: OutputLayer, hidden: Any, k: int, *, threads: int = 1, cancel: Cancel | None = None
+    layer: OutputLayer,
+    hidden: Any,
+    k: int,
+    *,
+    plan: Plan | None = None,
+    threads: int = 1,
+    cancel: Cancel | None = None,
 ) -> ExactAnswer:
     """The min(k, vocab_size) best tokens of each state (n, d), and log Z.
 
-    threads: into how many parts the rows are divided; answers do not depend on it. cancel: BuildCancelledError once set.
+    plan: constraints that hold for all these states. threads: into how many parts the rows are divided; answers do not
+    depend on it. cancel: BuildCancelledError once set.
     """
     wanted = min(whole("k", k, low=1), layer.vocab_size)
     states = as_states(hidden, layer.dim)
     require_finite(states)
-    scans = [_scan(layer, some, wanted, threads) for some in _blocks(states, cancel)]
+    extra = _NO_EXTRA if plan is None or plan.empty else plan.extra(layer.vocab_size)
+    scans = [_scan(layer, some, wanted, threads, extra=extra) for some in _blocks(states, cancel)]
     if not scans:
-        return ExactAnswer(np.empty((0, wanted), np.int32), np.empty((0, wanted), np.float32), np.empty(0))
-    log_partition = np.concatenate([scan.log_partition for scan in scans])
-    _require_sums(log_partition)
-    return ExactAnswer(
-        np.concatenate([scan.token_ids for scan in scans]),
-        np.concatenate([scan.logits for scan in scans]),
-        log_partition,
+        return ExactAnswer(
+            np.empty((0, wanted), np.int32),
+            np.empty((0, wanted), np.float32),
+            np.empty(0, np.int32),
+            np.empty(0),
+            np.empty(0),
+        )
+    answer = ExactAnswer(
+        *(np.concatenate([getattr(scan, field.name) for scan in scans]) for field in dataclasses.fields(ExactAnswer))
     )
+    _require_sums(answer.log_partition)
+    return answer
 
 
 def exact_logprobs(
@@ -92,24 +107,20 @@ def exact_logprobs(
     """Log-probability float32 (n,) and rank int32 (n,) of token_ids[i] under state i. Rank 1 is the most probable token."""
     states = as_states(hidden, layer.dim)
     require_finite(states)
-    targets = token_ids_of(token_ids, layer.vocab_size)
-    if len(targets) != len(states):
-        raise DecoderOptionsError(
-            f"token_ids has {len(targets)} entries, needed one for each of the {len(states)} states"
-        )
-    logits = np.empty(len(states), np.float32)
+    ids = token_ids_of(token_ids, layer.vocab_size)
+    if len(ids) != len(states):
+        raise DecoderOptionsError(f"token_ids has {len(ids)} entries, needed one for each of the {len(states)} states")
+    raw = np.empty(len(states), np.float32)
     for i, state in enumerate(states):
-        score_rows(layer.bits, layer.kind, layer.bias, state, targets[i : i + 1], 0, 1, logits[i : i + 1])
-    logits = layer.finish(logits)
+        score_rows(layer.bits, layer.kind, layer.bias, state, ids[i : i + 1], 0, 1, raw[i : i + 1])
+    targets = _Targets(ids, layer.finish(raw))
     log_partition, ranks = np.empty(len(states)), np.empty(len(states), np.int64)
-    at = 0
-    for some in _blocks(states, cancel):
-        part = slice(at, at + len(some))
-        scan = _scan(layer, some, 0, threads, targets[part], logits[part])
+    for block, some in enumerate(_blocks(states, cancel)):
+        part = slice(block * STATES_AT_ONCE, block * STATES_AT_ONCE + len(some))
+        scan = _scan(layer, some, 0, threads, targets=targets.of(part))
         log_partition[part], ranks[part] = scan.log_partition, scan.before + 1
-        at += len(some)
     _require_sums(log_partition)
-    return (logits - log_partition).astype(np.float32), ranks.astype(np.int32)
+    return (targets.logits - log_partition).astype(np.float32), ranks.astype(np.int32)
 
 
 def token_ids_of(ids: Any, vocab_size: int) -> NDArray[np.int32]:
@@ -129,10 +140,29 @@ def token_ids_of(ids: Any, vocab_size: int) -> NDArray[np.int32]:
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
+    """What one pass over the rows found. before: how many tokens come before each target."""
+
     token_ids: NDArray[np.int32]
     logits: NDArray[np.float32]
+    counts: NDArray[np.int32]
     log_partition: NDArray[np.float64]
+    log_partition_processed: NDArray[np.float64]
     before: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Targets:
+    """Tokens whose ranks are wanted, one a state, or none at all."""
+
+    ids: NDArray[np.int32]
+    logits: NDArray[np.float32]
+
+    def of(self, part: slice) -> _Targets:
+        return _Targets(self.ids[part], self.logits[part])
+
+
+_NO_TARGETS = _Targets(np.empty(0, np.int32), np.empty(0, np.float32))
+_NO_EXTRA = np.empty(0, np.float32)
 
 
 def _blocks(states: States, cancel: Cancel | None) -> Iterator[States]:
@@ -147,61 +177,71 @@ def _scan(
     states: States,
     k: int,
     threads: int,
-    targets: NDArray[np.int32] | None = None,
-    target_logits: NDArray[np.float32] | None = None,
+    *,
+    extra: NDArray[np.float32] = _NO_EXTRA,
+    targets: _Targets = _NO_TARGETS,
 ) -> _Scan:
     """One pass over the rows, divided among threads at the borders of pieces."""
     n, V = len(states), layer.vocab_size
     pieces = -(-V // kernel.PIECE)
     tops, sums = np.empty((n, pieces), np.float32), np.empty((n, pieces))
-    targets = np.empty(0, np.int32) if targets is None else targets
-    target_logits = np.empty(0, np.float32) if target_logits is None else target_logits
+    moved = (np.empty((n, pieces), np.float32), np.empty((n, pieces))) if len(extra) else (tops, sums)
     parts = max(1, min(threads, pieces))
     borders = [min(V, pieces * part // parts * kernel.PIECE) for part in range(parts)] + [V]
+    scale, softcap = np.float32(layer.scale), np.float32(layer.softcap or 0.0)
 
-    def scan(part: int) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int64]]:
+    def scan(part: int) -> _Part:
         first, last = borders[part], borders[part + 1]
-        who, far = np.empty((n, min(k, last - first)), np.int32), np.empty((n, min(k, last - first)), np.float32)
-        before = np.zeros(len(targets), np.int64)
-        scale, softcap = np.float32(layer.scale), np.float32(layer.softcap or 0.0)
-        kept = kernel.scan(
-            layer.bits,
-            layer.kind,
-            layer.bias,
-            scale,
-            softcap,
-            states,
-            first,
-            last,
-            who,
-            far,
-            tops,
-            sums,
-            targets,
-            target_logits,
-            before,
+        found = _Part.empty(n, min(k, last - first), len(targets.ids))
+        kernel.scan(
+            *(layer.bits, layer.kind, layer.bias, scale, softcap, states, first, last),
+            *(found.ids, found.far, found.kept, tops, sums, extra, *moved, targets.ids, targets.logits, found.before),
         )
-        kernel.sort_best(who, far, kept)
-        return who, far, before
+        kernel.sort_best(found.ids, found.far, found.kept)
+        return found
 
     if parts == 1:
         found = [scan(0)]
     else:
         with ThreadPoolExecutor(parts) as pool:
             found = list(pool.map(scan, range(parts)))
-    who, far = _merged([(ids, far) for ids, far, _ in found], k)
-    return _Scan(who, -far, _log_partition(tops, sums), np.sum([before for _, _, before in found], axis=0))
+    best = _merged(found, k)
+    return _Scan(
+        *(best.ids, -best.far, best.kept.astype(np.int32)),
+        *(_log_partition(tops, sums), _log_partition(*moved), best.before),
+    )
 
 
-def _merged(
-    found: list[tuple[NDArray[np.int32], NDArray[np.float32]]], k: int
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one thread found: ids and minus logits (n, k), best first, filled to kept (n,); before (n,) or (0,)."""
+
+    ids: NDArray[np.int32]
+    far: NDArray[np.float32]
+    kept: NDArray[np.int64]
+    before: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, n: int, k: int, targets: int) -> _Part:
+        return cls(
+            np.empty((n, k), np.int32), np.empty((n, k), np.float32), np.zeros(n, np.int64), np.zeros(targets, np.int64)
+        )
+
+
+def _merged(found: list[_Part], k: int) -> _Part:
     """The k best of several sorted lists; of equals the lower ids, which the earlier lists hold."""
     if len(found) == 1:
         return found[0]
-    who, far = (np.concatenate(arrays, axis=1) for arrays in zip(*found))
+    ids = np.concatenate([part.ids for part in found], axis=1)
+    far = np.concatenate([part.far for part in found], axis=1)
+    kept, before = sum(part.kept for part in found), sum(part.before for part in found)
     order = np.argsort(far, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(who, order, axis=1), np.take_along_axis(far, order, axis=1)
+    return _Part(
+        np.take_along_axis(ids, order, axis=1),
+        np.take_along_axis(far, order, axis=1),
+        np.minimum(kept, k),
+        np.asarray(before),
+    )
 
 
 def _log_partition(tops: NDArray[np.float32], sums: NDArray[np.float64]) -> NDArray[np.float64]:

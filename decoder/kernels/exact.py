@@ -113,20 +113,21 @@ def _sum_of_exponentials(values: Any, count: Any, top: Any, sums: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _keep_best(values: Any, count: Any, first: Any, kept: Any, who: Any, far: Any) -> Any:
-    """Put tokens first.. first + count into the heap of the best; returns how many it holds.
+    """Put tokens first.. first + count into the heap of the best; returns how many it holds. Minus infinity never enters.
 
     far: float32 (k,), minus the logits, so that the heap's root is the worst: the least logit, of equals the last id.
     """
     k = who.shape[0]
     j = 0
     while kept < k and j < count:
-        far[kept] = -values[j]
-        who[kept] = first + j
-        kept += 1
+        if values[j] > -np.inf:
+            far[kept] = -values[j]
+            who[kept] = first + j
+            kept += 1
+            if kept == k:
+                for at in range(k // 2 - 1, -1, -1):
+                    sift_down(far, who, at, k)
         j += 1
-        if kept == k:
-            for at in range(k // 2 - 1, -1, -1):
-                sift_down(far, who, at, k)
     while j < count:
         if -values[j] < far[0]:
             far[0] = -values[j]
@@ -149,6 +150,28 @@ def _count_before(values: Any, count: Any, first: Any, target: Any, target_logit
 
 
 @njit(cache=True, nogil=True)
+def _add_to_piece(values: Any, count: Any, top: Any, tops: Any, sums: Any, piece: Any, fresh: Any, parts: Any) -> None:
+    """Add exponentials of a tile to a piece of the log-sum-exp. Overwrites the values. fresh: nothing is in the piece yet."""
+    if fresh:
+        tops[piece] = top
+        sums[piece] = 0.0
+    elif top > tops[piece]:
+        sums[piece] *= np.exp(np.float64(tops[piece]) - np.float64(top))
+        tops[piece] = top
+    if tops[piece] > -np.inf:
+        sums[piece] += _sum_of_exponentials(values, count, tops[piece], parts)
+
+
+@njit(cache=True, nogil=True)
+def _finish(values: Any, count: Any, bias: Any, begin: Any, scale: Any, softcap: Any) -> None:
+    """Dot products -> logits of tokens begin.. begin + count, in place."""
+    for j in range(count):
+        values[j] += bias[begin + j]
+    if softcap != np.float32(0.0) or scale != np.float32(1.0):
+        finish_logits(values, scale, softcap, values)
+
+
+@njit(cache=True, nogil=True)
 def scan(
     weight: Any,
     kind: Any,
@@ -160,26 +183,33 @@ def scan(
     last: Any,
     who: Any,
     far: Any,
+    kept: Any,
     tops: Any,
     sums: Any,
+    extra: Any,
+    extra_tops: Any,
+    extra_sums: Any,
     targets: Any,
     target_logits: Any,
     ranks: Any,
-) -> Any:
-    """Tokens first..last against n states; returns how many tokens each state's heap holds.
+) -> None:
+    """Tokens first..last against n states. What is wanted of them is said by the sizes of the arrays:
 
     weight, kind, bias: as score_rows takes them; scale, softcap: float32, softcap 0 for none; states: float32 (n, d);
-    first: a multiple of PIECE. who: int32 (n, k), far: float32 (n, k): heaps of ids and minus logits, k may be 0, entries
-    past what is returned mean nothing. tops float32, sums float64 (n, pieces): piece p's largest logit and its sum of
-    exp(logit - top), overwritten for the pieces of first..last. targets int32, target_logits float32 (m,), m = n or 0: tokens
-    whose ranks int64 (m,) grow by the number of tokens that come before them.
+    first: a multiple of PIECE.
+    The k best: who int32 (n, k), far float32 (n, k): heaps of ids and minus logits, filled to kept int64 (n,), 0 before.
+    log Z: tops float32, sums float64 (n, pieces): piece p's largest logit and its sum of exp(logit - top), overwritten.
+    extra: float32 (V,) or (0,): added to logits, minus infinity for tokens that may not be kept; then extra_tops and
+    extra_sums (n, pieces) are the pieces of those sums, tops and sums still those of the logits without.
+    Ranks: targets int32, target_logits float32 (n,) or (0,): tokens of which ranks int64 (n,) grows by the number of tokens
+    that come before them, extra left out.
     """
     n, dim = states.shape
     size = dim * 4 if kind == FLOAT32 else dim * 2
     values = np.empty((n, TILE + 4), np.float32)
+    moved = np.empty(TILE, np.float32)
     lanes = np.empty(LANES, np.float32)
     parts = np.empty(LANES, np.float64)
-    kept = 0
     for begin in range(first, last, TILE):
         count = min(TILE, last - begin)
         rows = weight.ctypes.data + np.int64(begin) * size
@@ -188,39 +218,39 @@ def scan(
         else:
             _dots_of_many(rows, kind, size, count, states, values.ctypes.data, 4 * (TILE + 4))
         piece = begin // PIECE
-        holds = kept
+        fresh = begin % PIECE == 0
         for s in range(n):
             mine = values[s, :count]
-            for j in range(count):
-                mine[j] += bias[begin + j]
-            if softcap != np.float32(0.0) or scale != np.float32(1.0):
-                finish_logits(mine, scale, softcap, mine)
+            _finish(mine, count, bias, begin, scale, softcap)
             top = _largest(mine, count, lanes)
-            if who.shape[1] > 0 and (kept < who.shape[1] or -top < far[s, 0]):
-                holds = _keep_best(mine, count, begin, kept, who[s], far[s])
             if targets.shape[0] > 0:
                 ranks[s] += _count_before(mine, count, begin, targets[s], target_logits[s])
-            if begin % PIECE == 0:
-                tops[s, piece] = top
-                sums[s, piece] = 0.0
-            elif top > tops[s, piece]:
-                sums[s, piece] *= np.exp(np.float64(tops[s, piece]) - np.float64(top))
-                tops[s, piece] = top
-            sums[s, piece] += _sum_of_exponentials(mine, count, tops[s, piece], parts)
-        kept = holds
-    return kept
+            answers, best = mine, top
+            if extra.shape[0] > 0:
+                for j in range(count):
+                    moved[j] = mine[j] + extra[begin + j]
+                answers, best = moved, _largest(moved, count, lanes)
+            if kept[s] < who.shape[1] or (who.shape[1] > 0 and -best < far[s, 0]):
+                kept[s] = _keep_best(answers, count, begin, kept[s], who[s], far[s])
+            if extra.shape[0] > 0:
+                _add_to_piece(moved, count, best, extra_tops[s], extra_sums[s], piece, fresh, parts)
+            _add_to_piece(mine, count, top, tops[s], sums[s], piece, fresh, parts)
 
 
 @njit(cache=True, nogil=True)
 def sort_best(who: Any, far: Any, kept: Any) -> None:
-    """Each state's heap in order: larger logits first, of equals lower ids. kept: how many entries are filled."""
+    """Each state's heap in order: larger logits first, of equals lower ids; entries past kept[s] become -1, infinity."""
     for s in range(who.shape[0]):
         ids = who[s]
         mine = far[s]
-        if kept < who.shape[1]:
-            for at in range(kept // 2 - 1, -1, -1):
-                sift_down(mine, ids, at, kept)
-        for count in range(kept - 1, 0, -1):
+        held = kept[s]
+        if held < who.shape[1]:
+            for at in range(held // 2 - 1, -1, -1):
+                sift_down(mine, ids, at, held)
+            for at in range(held, who.shape[1]):
+                ids[at] = -1
+                mine[at] = np.inf
+        for count in range(held - 1, 0, -1):
             mine[0], mine[count] = mine[count], mine[0]
             ids[0], ids[count] = ids[count], ids[0]
             sift_down(mine, ids, 0, count)

@@ -95,7 +95,7 @@ def finish_one(raw: Any, scale: Any, softcap: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def finish_logits(raw: Any, scale: Any, softcap: Any, out: Any) -> None:
-    """out[i] = finish_one(raw[i]). raw, out: float32 (m,), may be the same array; scale, softcap: float32, softcap 0 for none."""
+    """out[i] = finish_one(raw[i]). float32 (m,), may be one array; scale, softcap: float32, softcap 0 for none."""
     if softcap == np.float32(0.0):
         for i in range(raw.shape[0]):
             out[i] = raw[i] * scale
