@@ -1,6 +1,8 @@
 """The beam walk: from entry rows along links, always expanding the best row not yet expanded, scoring codes.
 
 walk_queries  many queries, one after the other, on one thread
+walk_one      one query, for kernels of others; on demand with every row that it scored
+is_visited    whether a walk came by a row
 A walk is bound by cache misses, so every miss is asked for before it is needed: codes and their scalars 12 rows ahead,
 the links of the row that is likely to be expanded next. Visited rows are kept in a hash table that fits the cache and
 whose size follows the beam, not the number of rows. A hop's new rows are sorted among themselves and merged into the beam
@@ -92,6 +94,18 @@ def _visit(visited: Any, mask: Any, mark: Any, i: Any) -> Any:
         at = (at + np.uint32(1)) & mask
 
 
+@njit(cache=True, nogil=True, inline="always")
+def is_visited(visited: Any, mask: Any, mark: Any, i: Any) -> Any:
+    """Whether row i is marked in a table that walk_one() filled with this mark; mask: uint32, its slots - 1."""
+    key = (mark << np.uint64(32)) | np.uint64(np.uint32(i))
+    at = np.uint32((np.uint64(np.uint32(i)) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
+    while (visited[np.uintp(at)] >> np.uint64(32)) == mark:
+        if visited[np.uintp(at)] == key:
+            return True
+        at = (at + np.uint32(1)) & mask
+    return False
+
+
 @njit(cache=True, nogil=True)
 def _score_rows(
     codes: Any, scalars: Any, bits: Any, rows: Any, m: Any, query: Any, twice: Any, offset: Any, out: Any
@@ -138,9 +152,16 @@ def walk_one(
     new_rows: Any,
     new: Any,
     values: Any,
+    seen_rows: Any,
+    seen_distances: Any,
 ) -> Any:
-    """One walk. The beam's width is rows.shape[0]; returns (rows in it, hops, rows scored)."""
+    """One walk. The beam's width is rows.shape[0]; returns (rows in it, hops, rows scored).
+
+    seen_rows int32, seen_distances float32: every row scored, in order; of length 0 where nobody asks, else at least
+    visited.shape[0].
+    """
     beam = rows.shape[0]
+    keep = seen_rows.shape[0] > 0
     degree = links.shape[1]
     links_at = links.ctypes.data
     mask = np.uint32(visited.shape[0] - 1)
@@ -172,6 +193,10 @@ def walk_one(
                     j -= 1
                 new[j] = value
                 new_rows[j] = fresh[e]
+        if keep:
+            for e in range(m):
+                seen_rows[scored + e] = fresh[e]
+                seen_distances[scored + e] = values[e]
         scored += m
         if c > 0:
             count, first = _merge(rows, distances, expanded, count, beam, new_rows, new, c)
@@ -243,6 +268,8 @@ def walk_queries(
     new_rows = np.empty(wide, np.int32)
     new = np.empty(wide, np.float32)
     values = np.empty(wide, np.float32)
+    nothing = np.empty(0, np.int32)
+    none = np.empty(0, np.float32)
     for q in range(queries.shape[0]):
         mark += 1
         count, hop, score = walk_one(
@@ -263,6 +290,8 @@ def walk_queries(
             new_rows,
             new,
             values,
+            nothing,
+            none,
         )
         counts[q] = count
         hops[q] = hop
