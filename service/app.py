@@ -1,7 +1,7 @@
 """create_app(): the application of one data folder, with all its routes.
 
-The order of the parts: lock on the folder, engine (collections), runner (builds), gate (keys, limits, errors) around
-the routes. Shutting down goes the other way.
+The order of the parts: lock on the folder, engine (collections), decoders, runner (builds), gate (keys, limits, errors)
+around the routes. Shutting down goes the other way.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 
-import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -18,17 +17,22 @@ from starlette.responses import Response
 
 from service.answers import failure
 from service.data_lock import DataLock
+from service.decoders import Decoders
 from service.engine import Engine
 from service.errors import Problem
 from service.gate import Gate
 from service.generation import Opener, open_with_index
-from service.jobs.request import BuildBody, to_spec
+from service.jobs.collection_job import CollectionJobs
+from service.jobs.decoder_job import DecoderJobs
+from service.jobs.kinds import JobKind
 from service.jobs.runner import WORKER_COMMAND, JobRunner
-from service.jobs.store import JobStore
+from service.jobs.store import JobKindName, JobStore
 from service.metrics import Metrics
 from service.routes import aliases, builds, collections, later, points, uploads
+from service.routes import decoders as decoder_routes
 from service.routes import service as service_routes
 from service.routes.context import AppParts
+from service.served_decoder import DecoderOpener, open_with_decoder
 from service.settings import Settings
 from service.uploads import remove_parts
 
@@ -40,13 +44,14 @@ def create_app(
     settings: Settings,
     *,
     opener: Opener = open_with_index,
+    decoder_opener: DecoderOpener = open_with_decoder,
     worker_command: Sequence[str] = WORKER_COMMAND,
     data_lock: DataLock | None = None,
 ) -> FastAPI:
     """The application. Nothing is touched on the disk before it starts.
 
-    opener: what opens an index folder; worker_command: what runs a build: tests put others in their place. data_lock:
-    taken over where the caller has it already, else taken at start (DataFolderInUseError).
+    opener, decoder_opener: what opens an index folder, and a decoder's; worker_command: what runs a build: tests put others
+    in their place. data_lock: taken over where the caller has it already, else taken at start (DataFolderInUseError).
     """
     metrics = Metrics()
 
@@ -54,7 +59,7 @@ def create_app(
     async def life(app: FastAPI) -> AsyncIterator[None]:
         lock = data_lock if data_lock is not None else await asyncio.to_thread(DataLock, settings.data_dir)
         try:
-            async with _running(settings, metrics, opener, worker_command) as own:
+            async with _running(settings, metrics, opener, decoder_opener, worker_command) as own:
                 app.state.parts = own
                 yield
         finally:
@@ -62,7 +67,7 @@ def create_app(
 
     app = FastAPI(title="fullview", lifespan=life, docs_url=None, redoc_url=None, redirect_slashes=False)
     # Routes are tried in this order: those of queries come first.
-    for family in (points, collections, aliases, service_routes, uploads, builds, later):
+    for family in (points, decoder_routes, collections, aliases, service_routes, uploads, builds, later):
         app.include_router(family.router)
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _http_problem)
@@ -72,22 +77,27 @@ def create_app(
 
 @contextlib.asynccontextmanager
 async def _running(
-    settings: Settings, metrics: Metrics, opener: Opener, worker_command: Sequence[str]
+    settings: Settings,
+    metrics: Metrics,
+    opener: Opener,
+    decoder_opener: DecoderOpener,
+    worker_command: Sequence[str],
 ) -> AsyncIterator[AppParts]:
-    """Engine and runner from start to end."""
+    """Engine, decoders and runner from start to end."""
     await asyncio.to_thread(settings.import_folder.mkdir, parents=True, exist_ok=True)
     await asyncio.to_thread(remove_parts, settings.data_dir)
     engine = Engine(settings, opener)
     await asyncio.to_thread(engine.start)
+    decoders = Decoders(settings, engine, decoder_opener)
+    await asyncio.to_thread(decoders.start)
     store = await asyncio.to_thread(JobStore, settings.data_dir / "jobs.db")
-    runner = JobRunner(
-        store,
-        engine,
-        lambda job, out: to_spec(msgspec.json.decode(job.request, type=BuildBody), engine, out),
-        worker_command=worker_command,
-    )
+    kinds: dict[JobKindName, JobKind] = {
+        "collection": CollectionJobs(engine),
+        "decoder": DecoderJobs(engine, decoders),
+    }
+    runner = JobRunner(store, settings, kinds, worker_command=worker_command)
     await asyncio.to_thread(runner.start)
-    own = AppParts(settings=settings, engine=engine, runner=runner, metrics=metrics)
+    own = AppParts(settings=settings, engine=engine, decoders=decoders, runner=runner, metrics=metrics)
     metrics.before_scrape(lambda: service_routes.collect(own))
     beat = asyncio.create_task(_beat(engine.pool.stalled_s))
     try:
@@ -97,6 +107,7 @@ async def _running(
         beat.cancel()
         await asyncio.to_thread(runner.close)
         await asyncio.to_thread(engine.close)
+        await asyncio.to_thread(decoders.close)
         await asyncio.to_thread(store.close)
 
 

@@ -1,7 +1,7 @@
-"""The catalogue: which collections and aliases there are, and which generation each collection serves. In SQLite.
+"""The catalogue: which collections, aliases and decoders there are, and which folder each of them serves. In SQLite.
 
-Invariant: a folder of an index counts only if the catalogue names it; everything else on the disk is left over from
-something that did not end, and may be removed.
+Invariant: a folder of an index or decoder counts only if the catalogue names it; everything else on the disk is left
+over from something that did not end, and may be removed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ CREATE TABLE IF NOT EXISTS collections (
 ) STRICT;
 CREATE TABLE IF NOT EXISTS aliases (
     alias TEXT PRIMARY KEY, collection_id TEXT NOT NULL REFERENCES collections (id) ON DELETE CASCADE
+) STRICT;
+CREATE TABLE IF NOT EXISTS decoders (
+    name TEXT PRIMARY KEY, folder TEXT NOT NULL UNIQUE, number INTEGER NOT NULL, device TEXT NOT NULL, serve TEXT,
+    created_at REAL NOT NULL
 ) STRICT;
 PRAGMA user_version = 1;
 """
@@ -42,6 +46,23 @@ class CollectionRecord:
     generation_number: int
     created_at: float
     """Seconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderRecord:
+    """What is kept of a decoder beside its files."""
+
+    name: str
+    folder: str
+    """Generated; another one with each build."""
+    number: int
+    """How many builds have served under this name, this one included."""
+    device: str
+    """cpu or cuda: where it answers."""
+    serve: str | None
+    """Model folder or GGUF inside the import root that completions run; None: no completions."""
+    created_at: float
+    """Seconds since 1970; a build that replaces another leaves it."""
 
 
 class Catalogue:
@@ -90,6 +111,21 @@ class Catalogue:
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM aliases")
             connection.executemany("INSERT INTO aliases VALUES (?, ?)", _pairs(aliases))
+
+    def decoders(self) -> list[DecoderRecord]:
+        """All, by name."""
+        return [DecoderRecord(**dict(row)) for row in self._database.rows("SELECT * FROM decoders ORDER BY name")]
+
+    def put_decoder(self, record: DecoderRecord) -> None:
+        """Write a decoder, in place of the one of that name."""
+        values = (record.name, record.folder, record.number, record.device, record.serve, record.created_at)
+        with self._database.transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO decoders VALUES (?, ?, ?, ?, ?, ?)", values)
+
+    def delete_decoder(self, name: str) -> None:
+        """Forget a decoder."""
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM decoders WHERE name = ?", (name,))
 
     def close(self) -> None:
         """No call may follow."""

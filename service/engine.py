@@ -29,7 +29,8 @@ from index.options import OpenOptions
 from service.catalogue import Catalogue, CollectionRecord
 from service.disk_reserve import RESERVE_FILE, DiskReserve
 from service.errors import ConflictError, DamagedError, MalformedError, NoRoomError, NotFoundError, NotReadyError
-from service.generation import Generation, Opener, SearchableIndex, remove_folder, remove_generation
+from service.folders import remove_folder, remove_generation
+from service.generation import Generation, Opener, SearchableIndex
 from service.pool import CpuPool
 from service.settings import Settings
 from service.warm import warm
@@ -117,7 +118,7 @@ class Engine:
         self._collections: dict[str, Collection] = {}
         self._aliases: dict[str, str] = {}  # alias -> collection name
         self._catalogue: Catalogue | None = None
-        self._reserve = DiskReserve(settings.data_dir / RESERVE_FILE)
+        self.reserve = DiskReserve(settings.data_dir / RESERVE_FILE)
         self._closing = False
         self._loader: threading.Thread | None = None
 
@@ -126,7 +127,7 @@ class Engine:
     def start(self) -> None:
         """Read the catalogue, remove leftovers, open indexes in the background."""
         self._catalogue = Catalogue(self.settings.data_dir / "catalogue.db")
-        self._reserve.fill()
+        self.reserve.fill()
         records = self._catalogue.collections()
         names = {record.id: record.name for record in records}
         self._collections = {
@@ -148,6 +149,12 @@ class Engine:
                 collection.generation.retire(remove_files=False)
         if self._catalogue is not None:
             self._catalogue.close()
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What is on the disk of collections and decoders."""
+        assert self._catalogue is not None, "start() comes first"
+        return self._catalogue
 
     def folder_of(self, collection_id: str) -> Path:
         """Where a collection's generations lie."""
@@ -231,7 +238,7 @@ class Engine:
                 generation_number=0,
                 created_at=time.time(),
             )
-            self._written().put(record)
+            self.catalogue.put(record)
             with self._lock:
                 self._collections[name] = Collection(record)
 
@@ -243,18 +250,22 @@ class Engine:
                 return False
             if collection.loading:
                 raise NotReadyError(f"Collection {name!r} is still being loaded. Try again in a second.")
-            try:
-                self._written().delete(collection.record.id)
-            except sqlite3.OperationalError:
-                # A full disk must not keep anybody from making room on it.
-                self._reserve.empty()
-                self._written().delete(collection.record.id)
+            self.forget(partial(self.catalogue.delete, collection.record.id))
             with self._lock:
                 del self._collections[name]
                 self._aliases = {alias: target for alias, target in self._aliases.items() if target != name}
         self._retire(collection)
-        self._reserve.fill()
+        self.reserve.fill()
         return True
+
+    def forget(self, delete: Callable[[], None]) -> None:
+        """Delete from the catalogue, even where the disk is full; reserve.fill() once the files are gone."""
+        try:
+            delete()
+        except sqlite3.OperationalError:
+            # A full disk must not keep anybody from making room on it.
+            self.reserve.empty()
+            delete()
 
     def set_aliases(self, changes: Sequence[AliasChange]) -> None:
         """All changes or none. Raises NotFoundError, ConflictError."""
@@ -263,7 +274,7 @@ class Engine:
             for change in changes:
                 self._apply(change, aliases)
             ids = {alias: self._collections[target].record.id for alias, target in aliases.items()}
-            self._written().replace_aliases(ids)
+            self.catalogue.replace_aliases(ids)
             with self._lock:
                 self._aliases = aliases
 
@@ -281,7 +292,7 @@ class Engine:
                 self._require_publishable(record, old, alias=alias, may_replace=may_replace)
                 number = old.record.generation_number + 1 if old is not None else 1
                 record = replace(record, generation_number=number)
-                self._written().put(record, alias=alias)
+                self.catalogue.put(record, alias=alias)
             except BaseException:
                 generation.retire(remove_files=True)
                 raise
@@ -309,10 +320,6 @@ class Engine:
         if collection is None:
             raise NotFoundError(f"Collection {name!r} does not exist. GET /collections lists those that do.")
         return collection
-
-    def _written(self) -> Catalogue:
-        assert self._catalogue is not None, "start() comes first"
-        return self._catalogue
 
     def _apply(self, change: AliasChange, aliases: dict[str, str]) -> None:
         if change.old_alias is not None:

@@ -5,7 +5,7 @@ ServiceError                      base of what service/ raises on purpose; each 
         BadNameError              400 a name that breaks the rules of names
     OutOfRangeError               422 well-formed, but out of range
     NotAuthorizedError            401
-    NotFoundError                 404 collection, alias, point, job, upload
+    NotFoundError                 404 collection, alias, point, decoder, job, upload
     ConflictError                 409 exists already; state of a job
     DeadlineError                 408
     BodyTooLargeError             413
@@ -15,7 +15,7 @@ ServiceError                      base of what service/ raises on purpose; each 
     DamagedError                  503 names the file
     NoRoomError                   507 disk, memory or descriptors
 
-status_of(error)                  -> Problem(status, code, sentence, headers), also for errors of index/
+status_of(error)                  -> Problem(status, code, sentence, headers), also for errors of index/ and decoder/
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import resource
 import sqlite3
 from dataclasses import dataclass, field
 
+from decoder import errors as decoder_errors
 from index import errors as index_errors
 
 
@@ -70,7 +71,7 @@ class NotAuthorizedError(ServiceError):
 
 
 class NotFoundError(ServiceError):
-    """No collection, alias, point, job or upload of that name."""
+    """No collection, alias, point, decoder, job or upload of that name."""
 
     status, code = 404, "not_found"
 
@@ -121,7 +122,7 @@ class NotReadyError(ServiceError):
 
 
 class DamagedError(ServiceError):
-    """The collection's files are damaged; the sentence names the file."""
+    """Files of the collection or decoder are damaged; the sentence names the file."""
 
     status, code = 503, "damaged"
 
@@ -159,6 +160,14 @@ STATUS_OF: tuple[tuple[type[Exception], int, str], ...] = (
     (index_errors.BuildCancelledError, 409, "cancelled"),
     (index_errors.IndexClosedError, 503, "not_ready"),
     (index_errors.MissingExtraError, 501, "missing_extra"),
+    (decoder_errors.DecoderOptionsError, 422, "out_of_range"),
+    (decoder_errors.BadHiddenError, 400, "bad_hidden"),
+    (decoder_errors.ConstraintError, 400, "bad_constraint"),
+    (decoder_errors.BadWeightsError, 400, "bad_weights"),
+    (decoder_errors.StaleDecoderError, 409, "stale"),
+    (decoder_errors.UnknownDecoderError, 503, "damaged"),
+    (decoder_errors.CorruptDecoderError, 503, "damaged"),
+    (decoder_errors.DecoderClosedError, 503, "not_ready"),
 )
 
 _FULL_DISK = {errno.ENOSPC, errno.EDQUOT}

@@ -2,16 +2,10 @@
 
 SearchableIndex   what the service needs of an index (index.OpenIndex has it; tests bring their own)
 Generation        the index and who reads it
-
-Invariant: files are removed only after close(), and close() is called only when nobody reads.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import shutil
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,9 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from index.options import OpenOptions, SearchOptions
+from service.folders import remove_generation
 from service.names import PointId
-
-log = logging.getLogger("fullview.engine")
+from service.readers import Readers
 
 
 class Ids(Protocol):
@@ -109,65 +103,9 @@ def open_with_index(path: Path, options: OpenOptions) -> SearchableIndex:
     return index
 
 
-class Generation:
-    """An open index with a count of its readers.
-
-    Threads: any. acquire() and release() come in pairs; retire() once. The folder is removed after the last release().
-    """
+class Generation(Readers):
+    """An open index with a count of its readers; retired, it takes its folder with it where it is told to."""
 
     def __init__(self, index: SearchableIndex, folder: Path) -> None:
+        super().__init__(close=lambda: self.index.close(), remove=lambda: remove_generation(self.folder))
         self.index, self.folder = index, folder
-        self._lock = threading.Lock()
-        self._readers = 0
-        self._retired = False
-        self._remove_files = False
-
-    def acquire(self) -> bool:
-        """One reader more; False where it is retired already."""
-        with self._lock:
-            if self._retired:
-                return False
-            self._readers += 1
-            return True
-
-    def release(self) -> None:
-        """One reader less; the last one of a retired generation ends it."""
-        with self._lock:
-            self._readers -= 1
-            last = self._retired and self._readers == 0
-        if last:
-            self._end()
-
-    def retire(self, *, remove_files: bool) -> None:
-        """No new readers; ends now, or with the last reader."""
-        with self._lock:
-            if self._retired:
-                return
-            self._retired, self._remove_files = True, remove_files
-            last = self._readers == 0
-        if last:
-            self._end()
-
-    def _end(self) -> None:
-        self.index.close()
-        if self._remove_files:
-            remove_generation(self.folder)
-
-
-def remove_folder(folder: Path) -> None:
-    """Remove a folder and all in it; what cannot be removed is logged and left to the next start."""
-    shutil.rmtree(folder, onerror=lambda _, path, error: log.warning("cannot remove %s: %s", path, error[1]))
-
-
-def remove_generation(folder: Path) -> None:
-    """Remove a generation's folder, and its collection's where that was the last one in it."""
-    remove_folder(folder)
-    # A folder that still holds something (the next generation) stays.
-    with contextlib.suppress(OSError):
-        folder.parent.rmdir()
-
-
-def remove_folder_if_there(folder: Path) -> None:
-    """remove_folder() that says nothing of a folder that never was."""
-    if folder.exists():
-        remove_folder(folder)

@@ -1,6 +1,6 @@
 """Prometheus metrics: seconds and bytes, route templates as labels. One registry an application.
 
-Invariant: no label holds what a client made up, but names of collections and jobs that exist.
+Invariant: no label holds what a client made up, but names of collections, decoders and jobs that exist.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from service.hits import WorkDone
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 2.0, 4.0, 8.0, 30.0)
+_DECODER_SECONDS = (0.00005, 0.0001, 0.0002, *_SECONDS)
 _METHODS = frozenset({"GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 
 
@@ -71,6 +72,19 @@ class Metrics:
         self._bytes = Counter("fullview_bytes_read", "Bytes read from disk.", ["collection"], registry=registry)
         self._scored = Counter("fullview_rows_scored", "Rows scored by their codes.", ["collection"], registry=registry)
         self._reranked = Counter("fullview_rows_reranked", "Rows scored exactly.", ["collection"], registry=registry)
+        self._decoder_tokens = Counter(
+            "fullview_decoder_tokens", "Hidden states answered.", ["decoder", "mode"], registry=registry
+        )
+        self._decoder_seconds = Histogram(
+            "fullview_decoder_seconds",
+            "Time of a call of a decoder.",
+            ["decoder", "mode"],
+            buckets=_DECODER_SECONDS,
+            registry=registry,
+        )
+        self._decoders_damaged = Gauge(
+            "fullview_decoders_damaged", "Decoders that cannot be served.", registry=registry
+        )
         self._refused = Counter("fullview_refused", "Requests refused.", ["reason"], registry=registry)
         self._resident = Gauge("fullview_resident_bytes", "Memory of open indexes.", ["part"], registry=registry)
         self._points = Gauge("fullview_collection_points", "Points of a collection.", ["collection"], registry=registry)
@@ -131,6 +145,20 @@ class Metrics:
             with contextlib.suppress(KeyError):
                 counter.remove(collection)
         self._query_seconds.remove_by_labels({"collection": collection})
+
+    def decoder_done(self, decoder: str, mode: str, *, tokens: int, seconds: float) -> None:
+        """Next tokens of `tokens` hidden states were found by one call of `seconds`."""
+        self._decoder_tokens.labels(decoder, mode).inc(tokens)
+        self._decoder_seconds.labels(decoder, mode).observe(seconds)
+
+    def forget_decoder(self, decoder: str) -> None:
+        """A decoder is gone; so are its series."""
+        for series in (self._decoder_tokens, self._decoder_seconds):
+            series.remove_by_labels({"decoder": decoder})
+
+    def decoders(self, *, damaged: int) -> None:
+        """State of all decoders."""
+        self._decoders_damaged.set(damaged)
 
     def collections(self, points: Mapping[str, int], resident: Mapping[str, int], *, damaged: int) -> None:
         """State of all collections: points by name, resident bytes by part."""

@@ -1,4 +1,4 @@
-"""Names of collections, aliases and uploads, and ids of points as they arrive in JSON and in paths.
+"""Names of collections, aliases, decoders and uploads, and ids of points as they arrive in JSON and in paths.
 
 check_name()      the rule of names; says which part of it was broken
 point_id()        JSON value -> id: an integer of 64 bits without sign, or a string (UUIDs in one spelling)
@@ -19,7 +19,7 @@ PointId = int | str
 
 
 def check_name(name: str, what: str) -> str:
-    """The name itself where it keeps the rules. what: "collection", "alias", "upload". Raises BadNameError."""
+    """The name itself where it keeps the rules. what: "collection", "alias", "decoder", "upload". Raises BadNameError."""
     if not 1 <= len(name) <= NAME_LENGTH_MAX:
         raise BadNameError(f"{what} name has {len(name)} characters, allowed are 1 to {NAME_LENGTH_MAX}. Shorten it.")
     if name in {".", ".."}:

@@ -42,7 +42,9 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on. Any other than loopback needs api_key.")
     port: int = Field(6333, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    data_dir: Path = Field(Path("fullview-data"), description="Folder of collections, jobs, uploads and the catalogue.")
+    data_dir: Path = Field(
+        Path("fullview-data"), description="Folder of collections, decoders, jobs, uploads and the catalogue."
+    )
     import_root: Path | None = Field(
         None, description="The only folder that builds may read. Default: `import` inside data_dir."
     )
@@ -60,8 +62,9 @@ class Settings(BaseSettings):
         32.0, gt=0, description="Largest body of a request, in MB (10^6 bytes); more gets 413."
     )
     upload_limit_mb: float = Field(100_000.0, gt=0, description="Largest upload, in MB; more gets 413.")
-    query_batch_max: int = Field(1024, ge=1, description="Queries in one request; more get 413.")
+    query_batch_max: int = Field(1024, ge=1, description="Queries or hidden states in one request; more get 413.")
     query_limit_max: int = Field(100_000, ge=1, description="Largest offset + limit of a request; more gets 422.")
+    decoder_k_max: int = Field(10_000, ge=1, description="Largest k of a request to a decoder; more gets 422.")
     query_timeout_s: float = Field(30.0, gt=0, description="Seconds after which a request is given up with 408.")
     builds_parallel: int = Field(1, ge=1, description="Builds that run at once; others are queued.")
     drain_s: float = Field(60.0, ge=0, description="Seconds that running requests get to finish after SIGTERM.")

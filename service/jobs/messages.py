@@ -1,6 +1,7 @@
 """What a build's process and the server say to each other: one JSON object a line.
 
-server -> process, on stdin: a BuildSpec, then `cancel` at most once. The end of stdin means that the server died.
+server -> process, on stdin: a BuildSpec or a DecoderSpec, then `cancel` at most once. The end of stdin means that the
+server died.
 process -> server, on stdout: Progress lines, then one of Done, Failed, Cancelled.
 """
 
@@ -14,8 +15,8 @@ CHANGE_ADVICE = 'build with mode "replace" and "allow_change": true'
 """What to do where a build has another dimension or metric than its collection."""
 
 
-class BuildSpec(msgspec.Struct, kw_only=True):
-    """Everything that a build's process needs. Paths are absolute and checked."""
+class BuildSpec(msgspec.Struct, tag="collection", kw_only=True):
+    """Everything that the process of a collection's build needs. Paths are absolute and checked."""
 
     source: str
     out: str
@@ -37,6 +38,27 @@ class BuildSpec(msgspec.Struct, kw_only=True):
         return self.payload
 
 
+class DecoderSpec(msgspec.Struct, tag="decoder", kw_only=True):
+    """Everything that the process of a decoder's build needs. Paths are absolute and checked."""
+
+    out: str
+    """The folder that is made: the decoder below it, and the words of its tokens where they are known."""
+    weight: str
+    tensor: str | None = None
+    bias: str | None = None
+    scale: float | None = None
+    softcap: float | None = None
+    vocab_size: int | None = None
+    calibration: str | None = None
+    words: str | None = None
+    """What tells the words of the tokens (decoder_words.py); None: they are not known."""
+    options: dict[str, Any]
+    """Fields of decoder.DecoderOptions."""
+
+
+Spec = BuildSpec | DecoderSpec
+
+
 class Progress(msgspec.Struct, tag="progress", kw_only=True):
     """How far a phase is."""
 
@@ -49,10 +71,11 @@ class Progress(msgspec.Struct, tag="progress", kw_only=True):
 
 
 class Done(msgspec.Struct, tag="done", kw_only=True):
-    """The index lies at `out`, complete."""
+    """What was built lies at `out`, complete."""
 
     dim: int
-    metric: str
+    metric: str | None = None
+    """None of a decoder."""
     report: dict[str, Any]
     peak_memory_bytes: int
 

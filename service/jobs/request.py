@@ -21,6 +21,7 @@ from service.errors import ConflictError, MalformedError, OutOfRangeError, Unsup
 from service.import_paths import resolve
 from service.jobs.messages import CHANGE_ADVICE, BuildSpec
 from service.names import check_name
+from service.settings import Settings
 from service.uploads import upload_file
 
 
@@ -100,9 +101,9 @@ def check(body: BuildBody, engine: Engine) -> None:
             )
     _require_ranges(body)
     engine.require_descriptors()
-    file_of(body.source, engine, member="source.path")
+    source_file(body.source, engine.settings, member="source.path")
     if body.queries is not None:
-        file_of(body.queries, engine, member="queries.path")
+        source_file(body.queries, engine.settings, member="queries.path")
 
 
 def to_spec(body: BuildBody, engine: Engine, out: Path) -> BuildSpec:
@@ -115,24 +116,24 @@ def to_spec(body: BuildBody, engine: Engine, out: Path) -> BuildSpec:
         given = {"metric": METRIC_OF_DISTANCE[record.distance]} | _kept_options(record.config) | given
         expected_dim = None if body.allow_change else record.size
     return BuildSpec(
-        source=file_of(body.source, engine, member="source.path"),
+        source=source_file(body.source, engine.settings, member="source.path"),
         out=str(out),
         vector=body.source.vector,
         id=body.source.id,
         payload=body.source.payload,
-        queries=None if body.queries is None else file_of(body.queries, engine, member="queries.path"),
+        queries=None if body.queries is None else source_file(body.queries, engine.settings, member="queries.path"),
         options=given,
         expected_dim=expected_dim,
     )
 
 
-def file_of(body: FileBody, engine: Engine, *, member: str) -> str:
+def source_file(body: FileBody, settings: Settings, *, member: str) -> str:
     """The absolute path of a source. Raises MalformedError, NotFoundError."""
     if (body.path is None) == (body.upload is None):
         raise MalformedError(f"{member.removesuffix('.path')} needs either path or upload. Give one of them.")
     if body.path is not None:
-        return resolve(engine.settings.import_folder, body.path, member=member)
-    return str(upload_file(engine.settings.data_dir, str(body.upload)))
+        return resolve(settings.import_folder, body.path, member=member)
+    return str(upload_file(settings.data_dir, str(body.upload)))
 
 
 def _kept_options(config: bytes) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """Runs build jobs: a queue, and for each running job a process of its own that this side starts, hears and ends.
 
-submit() cancel() restart() delete()      what the routes ask for
-start() close()                           leftovers out and queued jobs on; at the end running jobs are interrupted
+submit() cancel() restart()      what the routes ask for
+start() close()                  leftovers out and queued jobs on; at the end running jobs are interrupted
 
-Invariant: a build works in building/<job>/, which is removed when the job ends, however it ends. An index enters its
-collection by one rename and one transaction of the catalogue, after it was opened and has answered a query.
+What is built, and how it comes to serve, is the business of a JobKind (kinds.py). Invariant: a build works in
+building/<job>/, which is removed when the job ends, however it ends.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 
 import msgspec
 
-from index.errors import BuildCancelledError, VectorIndexError
-from service.catalogue import CollectionRecord
-from service.engine import DISTANCE_OF_METRIC, Engine
 from service.errors import ConflictError, status_of
-from service.generation import remove_folder, remove_folder_if_there, remove_generation
-from service.jobs.messages import CHANGE_ADVICE, BuildSpec, Done, Failed, Message, Progress
-from service.jobs.store import RESTARTABLE, Job, JobError, JobStore
+from service.folders import remove_folder, remove_folder_if_there
+from service.jobs.foresight import Foresight
+from service.jobs.kinds import JobKind
+from service.jobs.messages import Done, Failed, Message, Progress, Spec
+from service.jobs.store import RESTARTABLE, Job, JobError, JobKindName, JobStore
+from service.settings import Settings
 
 log = logging.getLogger("fullview.jobs")
 
 BUILDING_FOLDER = "building"
-INDEX_FOLDER = "index"
+BUILT_FOLDER = "built"
 WORKER_COMMAND = (sys.executable, "-m", "service.jobs.worker")
 
 # A build looks at its cancel flag often; one that does not within this time is killed. Together under 5 seconds.
@@ -58,13 +58,13 @@ class JobRunner:
     def __init__(
         self,
         store: JobStore,
-        engine: Engine,
-        make_spec: Callable[[Job, Path], BuildSpec],
+        settings: Settings,
+        kinds: Mapping[JobKindName, JobKind],
         *,
         worker_command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
         self.store = store
-        self._engine, self._make_spec = engine, make_spec
+        self._settings, self._kinds = settings, kinds
         self._worker_command = list(worker_command)
         self._queue: SimpleQueue[str | None] = SimpleQueue()
         self._lock = threading.Lock()
@@ -77,7 +77,7 @@ class JobRunner:
 
     @property
     def _root(self) -> Path:
-        return self._engine.settings.data_dir / BUILDING_FOLDER
+        return self._settings.data_dir / BUILDING_FOLDER
 
     def start(self) -> None:
         """Remove what a crash left; run what was queued."""
@@ -88,7 +88,7 @@ class JobRunner:
         for job in self.store.all():
             if job.state == "queued":
                 self._queue.put(job.job)
-        for number in range(self._engine.settings.builds_parallel):
+        for number in range(self._settings.builds_parallel):
             thread = threading.Thread(target=self._serve, name=f"fullview-builds-{number}", daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -104,29 +104,42 @@ class JobRunner:
         for thread in self._threads:
             thread.join()
 
+    def foresee(self, kind: JobKindName, request: msgspec.Raw) -> Foresight:
+        """Check what can be known of a body before it is queued. Raises what its kind's foresee() raises."""
+        return self._kinds[kind].foresee(request)
+
     def submit(
-        self, *, collection: str, mode: str, alias: str | None, request: msgspec.Raw, passes: int, warnings: list[str]
+        self,
+        kind: JobKindName,
+        name: str,
+        *,
+        mode: str,
+        alias: str | None = None,
+        request: msgspec.Raw,
+        foresight: Foresight,
     ) -> Job:
-        """A new job in the queue. Raises ConflictError where the collection has an active one."""
+        """A new job in the queue. Raises ConflictError where what it builds has an active one."""
+        job = Job(
+            job=uuid.uuid4().hex,
+            kind=kind,
+            collection=name if kind == "collection" else None,
+            decoder=name if kind == "decoder" else None,
+            mode=mode,
+            alias=alias,
+            request=request,
+            passes=foresight.passes,
+            warnings=foresight.warnings,
+        )
         with self._lock:
-            active = self.store.active_for(collection)
-            if active is not None:
-                raise ConflictError(
-                    f"Build job {active.job} for collection {collection!r} is {active.state}. Cancel it, or wait."
-                )
-            job = self.store.new(
-                Job(
-                    job=uuid.uuid4().hex,
-                    collection=collection,
-                    mode=mode,
-                    alias=alias,
-                    request=request,
-                    passes=passes,
-                    warnings=warnings,
-                )
-            )
+            self._require_none_active(job)
+            self.store.new(job)
         self._queue.put(job.job)
         return job
+
+    def _require_none_active(self, job: Job) -> None:
+        active = self.store.active_for(job.name, kind=job.kind)
+        if active is not None:
+            raise ConflictError(f"Build job {active.job} for {job.target} is {active.state}. Cancel it, or wait.")
 
     def cancel(self, job_id: str) -> Job:
         """The job ends within 5 seconds. Raises NotFoundError, ConflictError for a job that has ended."""
@@ -144,23 +157,23 @@ class JobRunner:
         """True while a job still runs that was told to end."""
         return job_id in self._stops
 
-    def cancel_builds_of(self, collection: str) -> None:
-        """Cancel the active job of a collection, if there is one."""
-        job = self.store.active_for(collection)
+    def cancel_builds_of(self, name: str, *, kind: JobKindName = "collection") -> Job | None:
+        """Cancel the active job of a collection or decoder; None where there is none."""
+        job = self.store.active_for(name, kind=kind)
         if job is not None:
             with contextlib.suppress(ConflictError):  # it has just ended
                 self.cancel(job.job)
+        return job
 
-    def restart(self, job_id: str, *, passes: int, warnings: list[str]) -> Job:
-        """Queue a job again that failed, was cancelled or interrupted. Raises NotFoundError, ConflictError."""
-        job = self.store.get(job_id)
+    def restart(self, job_id: str) -> Job:
+        """Queue a job again that failed, was cancelled or interrupted. Raises what its kind's foresee() raises too."""
+        job = self.require_restartable(job_id)
+        foresight = self.foresee(job.kind, job.request)
         with self._lock:
             self.require_restartable(job_id)
-            active = self.store.active_for(job.collection)
-            if active is not None:
-                raise ConflictError(f"Build job {active.job} for collection {job.collection!r} is {active.state}.")
+            self._require_none_active(job)
             job.state, job.phase, job.done, job.total, job.rate, job.eta_s = "queued", None, 0, 0, 0.0, None
-            job.passes, job.warnings = passes, warnings
+            job.passes, job.warnings = foresight.passes, foresight.warnings
             job.error = job.report = job.started_at = job.ended_at = None
             self.store.save(job)
         self._queue.put(job_id)
@@ -194,7 +207,7 @@ class JobRunner:
             job.state, job.started_at = "running", time.time()
             self._stops.pop(job_id, None)
             self.store.save(job)
-        log.info("job %s: building collection %s, mode %s", job_id, job.collection, job.mode)
+        log.info("job %s: building %s %s, mode %s", job_id, job.kind, job.name, job.mode)
         folder = self._root / job_id
         error: JobError | None = None
         try:
@@ -210,10 +223,11 @@ class JobRunner:
         self._stops.pop(job_id, None)
 
     def _build(self, job: Job, folder: Path) -> tuple[str, JobError | None]:
-        spec = self._make_spec(job, folder / INDEX_FOLDER)
+        kind = self._kinds[job.kind]
+        spec = kind.spec(job, folder / BUILT_FOLDER)
         outcome = self._hear(job, self._start_process(job.job, spec))
         if job.job not in self._stops and isinstance(outcome, Done):
-            self._publish(job, outcome, folder / INDEX_FOLDER, same_kind=spec.expected_dim is not None)
+            kind.publish(job, spec, outcome, folder / BUILT_FOLDER, is_stopped=lambda: job.job in self._stops)
             job.report, job.peak_memory_bytes = outcome.report, outcome.peak_memory_bytes
             job.warnings = [*job.warnings, *map(str, outcome.report.get("warnings", ()))]
             return "done", None
@@ -221,7 +235,7 @@ class JobRunner:
             return "failed", JobError(code=outcome.code, message=outcome.message)
         return self._stops.get(job.job, "cancelled"), None
 
-    def _start_process(self, job_id: str, spec: BuildSpec) -> _Running:
+    def _start_process(self, job_id: str, spec: Spec) -> _Running:
         process = subprocess.Popen(
             self._worker_command,
             stdin=subprocess.PIPE,
@@ -267,47 +281,23 @@ class JobRunner:
             outcome = Failed(code="crashed", message=f"The build's process ended with {_ending(code)}. {words}")
         return outcome
 
-    def _publish(self, job: Job, done: Done, built: Path, *, same_kind: bool) -> None:
-        engine = self._engine
-        old = engine.find(job.collection).record if engine.exists(job.collection) else None
-        record = CollectionRecord(
-            id=old.id if old is not None else job.job,
-            name=job.collection,
-            size=done.dim,
-            distance=DISTANCE_OF_METRIC[done.metric],
-            config=old.config if old is not None else b"{}",
-            generation=os.urandom(8).hex(),
-            generation_number=0,
-            created_at=old.created_at if old is not None else time.time(),
-        )
-        if old is not None and same_kind:
-            _require_same_kind(old, record)
-        home = engine.folder_of(record.id)
-        folder = home / str(record.generation)
-        home.mkdir(parents=True, exist_ok=True)
-        built.rename(folder)
-        for changed in (home, home.parent):
-            _sync_folder(changed)
-        try:
-            index = engine.open(folder)
-        except (VectorIndexError, OSError):
-            remove_generation(folder)
-            raise
-        if job.job in self._stops:
-            index.close()
-            remove_generation(folder)
-            raise BuildCancelledError("cancelled while the index was being opened")
-        engine.publish(record, index, alias=job.alias, may_replace=job.mode == "replace")
-
     def _end(self, job: Job, state: str, error: JobError | None = None) -> None:
         job.error, job.ended_at, job.eta_s = error, time.time(), None
-        _log_end(job, state)
+        self._log_end(job, state)
         job.state = state
         try:
             self.store.save(job)
         except Exception:
             # A full disk: the state in memory is right, and the next start says `interrupted`.
             log.exception("job %s: its state %s could not be written", job.job, state)
+
+    def _log_end(self, job: Job, state: str) -> None:
+        if state == "done" and job.report is not None and job.started_at is not None and job.ended_at is not None:
+            said = self._kinds[job.kind].words_of(job.report, job.ended_at - job.started_at)
+            log.info("job %s: %s %s done: %s", job.job, job.kind, job.name, said)
+        else:
+            reason = job.error.message if job.error is not None else "nothing is left of it"
+            log.warning("job %s: %s %s %s: %s", job.job, job.kind, job.name, state, reason)
 
     def _stop(self, job_id: str, why: str, *, grace_s: float) -> None:
         with self._lock:
@@ -335,19 +325,6 @@ def _error_of(failure: Exception, job_id: str) -> JobError:
     return JobError(code=problem.code, message=problem.sentence)
 
 
-def _log_end(job: Job, state: str) -> None:
-    if state == "done" and job.report is not None and job.started_at is not None and job.ended_at is not None:
-        recall = job.report.get("measured_recall") or {}
-        rows, seconds = job.report.get("rows"), job.ended_at - job.started_at
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in recall.items())
-        log.info(
-            "job %s: collection %s done: %s rows in %.1f s, measured: %s", job.job, job.collection, rows, seconds, shown
-        )
-    else:
-        reason = job.error.message if job.error is not None else "nothing is left of it"
-        log.warning("job %s: collection %s %s: %s", job.job, job.collection, state, reason)
-
-
 def _take(job: Job, message: Progress) -> None:
     job.phase, job.done, job.total = message.phase, message.done, message.total
     job.rate, job.eta_s, job.peak_memory_bytes = message.rate, message.eta_s, message.peak_memory_bytes
@@ -369,19 +346,3 @@ def _keep_lines(process: subprocess.Popen[bytes], lines: deque[str]) -> None:
 
 def _ending(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
-
-def _require_same_kind(old: CollectionRecord, new: CollectionRecord) -> None:
-    if (old.size, old.distance) != (new.size, new.distance):
-        raise ConflictError(
-            f"Collection {old.name!r} has vectors of dimension {old.size} and {old.distance}, the build has {new.size} and "
-            f"{new.distance}. Build what the collection has, or {CHANGE_ADVICE}."
-        )
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

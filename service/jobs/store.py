@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from service.database import Database
 from service.errors import ConflictError, NotFoundError
 
+# `collection` is the name of what is built, of either kind.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
     id TEXT PRIMARY KEY, collection TEXT NOT NULL, state TEXT NOT NULL, submitted_at REAL NOT NULL, record BLOB NOT NULL
@@ -23,6 +24,7 @@ PRAGMA user_version = 1;
 
 ACTIVE = ("queued", "running")
 RESTARTABLE = ("failed", "cancelled", "interrupted")
+JobKindName = Literal["collection", "decoder"]
 STATES = ("queued", "running", "done", "failed", "cancelled", "interrupted")
 
 
@@ -37,9 +39,12 @@ class Job(msgspec.Struct, kw_only=True):
     """One build job, as it is stored and as clients see it. Times in seconds since 1970, sizes in bytes."""
 
     job: str
-    collection: str
+    kind: JobKindName = "collection"
+    """What it builds; the name stands in the member of that word."""
+    collection: str | None = None
+    decoder: str | None = None
     mode: str
-    alias: str | None
+    alias: str | None = None
     request: msgspec.Raw
     """The body that was sent, for restarts."""
     state: str = "queued"
@@ -58,6 +63,16 @@ class Job(msgspec.Struct, kw_only=True):
     submitted_at: float = msgspec.field(default_factory=time.time)
     started_at: float | None = None
     ended_at: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the collection or the decoder that it builds."""
+        return str(self.collection if self.kind == "collection" else self.decoder)
+
+    @property
+    def target(self) -> str:
+        """Kind and name, for sentences."""
+        return f"{self.kind} {self.name!r}"
 
 
 class JobStore:
@@ -91,7 +106,7 @@ class JobStore:
             connection.execute(
                 "INSERT INTO jobs VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET state = excluded.state,"
                 " record = excluded.record",
-                (job.job, job.collection, job.state, job.submitted_at, msgspec.json.encode(job)),
+                (job.job, job.name, job.state, job.submitted_at, msgspec.json.encode(job)),
             )
 
     def get(self, job_id: str) -> Job:
@@ -109,9 +124,9 @@ class JobStore:
         """All jobs, the oldest first."""
         return list(self._jobs.values())
 
-    def active_for(self, collection: str) -> Job | None:
-        """The queued or running job of a collection."""
-        return next((job for job in self.all() if job.collection == collection and job.state in ACTIVE), None)
+    def active_for(self, name: str, *, kind: JobKindName = "collection") -> Job | None:
+        """The queued or running job of the collection or decoder of that name."""
+        return next((j for j in self.all() if (j.kind, j.name) == (kind, name) and j.state in ACTIVE), None)
 
     def delete(self, job_id: str) -> None:
         """Forget a job that has ended. Raises NotFoundError, ConflictError."""

@@ -1,6 +1,6 @@
 """The process of one build: `python -m service.jobs.worker`, started by service.jobs.runner.
 
-Reads a BuildSpec from stdin, builds, writes messages to stdout. A thread waits on stdin: `cancel` sets the flag that
+Reads a BuildSpec or a DecoderSpec from stdin, builds, writes messages to stdout. A thread waits on stdin: `cancel` sets the flag that
 the build looks at; the end of stdin means that the server is gone, and the whole process group ends at once.
 """
 
@@ -24,25 +24,31 @@ from index.errors import BuildCancelledError
 from index.options import BuildOptions
 from service.errors import status_of
 from service.jobs.foresight import require_dim
-from service.jobs.messages import BuildSpec, Cancelled, Done, Failed, Message, Progress
+from service.jobs.messages import BuildSpec, Cancelled, DecoderSpec, Done, Failed, Message, Progress, Spec
 
 _PROGRESS_EVERY_S = 0.1
 
 Build = Callable[..., Any]
 
 
-def main(build: Build | None = None) -> int:
-    """Run one build; `build` stands in for index.build in tests. Returns the exit code: 0 unless it failed."""
+def main(build: Build | None = None, build_decoder: Build | None = None) -> int:
+    """Run one build. Returns the exit code: 0 unless it failed.
+
+    build, build_decoder: stand in for index.build and service.jobs.decoder_build.build_decoder in tests.
+    """
     logging.basicConfig(stream=sys.stderr)
     messages = _own_stdout()
     # The descriptor itself, not sys.stdin: a thread that waits inside a buffered file aborts the interpreter at its end.
     line, rest = _read_line(sys.stdin.fileno())
-    spec = msgspec.json.decode(line, type=BuildSpec)
+    spec = msgspec.json.decode(line, type=Spec)
     cancel = threading.Event()
     threading.Thread(target=_obey, args=(sys.stdin.fileno(), rest, cancel), daemon=True).start()
     send = _Sender(messages)
     try:
-        result = _run(spec, build or _index_build(), send, cancel)
+        if isinstance(spec, BuildSpec):
+            result = _run(spec, build or _index_build(), send, cancel)
+        else:
+            result = _run_decoder(spec, build_decoder or _decoder_build(), send, cancel)
     except BuildCancelledError:
         result = Cancelled()
     except Exception as error:
@@ -69,9 +75,17 @@ def _run(spec: BuildSpec, build: Build, send: _Sender, cancel: threading.Event) 
         on_progress=send.progress,
         cancel=cancel,
     )
+    return _done(report, metric=str(getattr(report.metric, "value", report.metric)))
+
+
+def _run_decoder(spec: DecoderSpec, build: Build, send: _Sender, cancel: threading.Event) -> Message:
+    return _done(build(spec, on_progress=send.progress, cancel=cancel))
+
+
+def _done(report: Any, *, metric: str | None = None) -> Done:
     return Done(
         dim=int(report.dim),
-        metric=str(getattr(report.metric, "value", report.metric)),
+        metric=metric,
         report=msgspec.to_builtins(report.to_dict(), enc_hook=_plain),
         peak_memory_bytes=_peak_bytes(),
     )
@@ -87,6 +101,13 @@ def _index_build() -> Build:
     from index import build
 
     chosen: Build = build
+    return chosen
+
+
+def _decoder_build() -> Build:
+    from service.jobs.decoder_build import build_decoder
+
+    chosen: Build = build_decoder
     return chosen
 
 

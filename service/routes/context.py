@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
+from service.decoders import Decoders
 from service.engine import Engine
 from service.errors import MalformedError, OutOfRangeError
 from service.jobs.runner import JobRunner
@@ -22,6 +23,7 @@ class AppParts:
 
     settings: Settings
     engine: Engine
+    decoders: Decoders
     runner: JobRunner
     metrics: Metrics
     draining: bool = False

@@ -40,15 +40,18 @@ async def alive() -> Response:
 
 @router.get("/readyz")
 async def ready(request: Request) -> Response:
-    """200 when every collection is loaded or known to be damaged and the pool answers, else 503 and why."""
+    """200 when every collection and decoder is loaded or known to be damaged and the pool answers, else 503 and why."""
     own = parts(request)
-    collections = own.engine.all()
+    collections, decoders = own.engine.all(), own.decoders.all()
     loaded = sum(not collection.loading for collection in collections)
+    decoders_loaded = sum(not decoder.loading for decoder in decoders)
     missing = []
     if own.draining:
         missing.append("the server is shutting down")
     if loaded < len(collections):
         missing.append(f"{loaded}/{len(collections)} collections loaded")
+    if decoders_loaded < len(decoders):
+        missing.append(f"{decoders_loaded}/{len(decoders)} decoders loaded")
     stalled = own.engine.pool.stalled_s()
     if stalled > _STALLED_S:
         missing.append(f"the worker pool has not answered for {stalled:.0f} s")
@@ -58,6 +61,9 @@ async def ready(request: Request) -> Response:
         "collections_loaded": loaded,
         "collections_total": len(collections),
         "damaged": {c.record.name: c.damage for c in collections if c.damage is not None},
+        "decoders_loaded": decoders_loaded,
+        "decoders_total": len(decoders),
+        "decoders_damaged": {d.record.name: d.damage for d in decoders if d.damage is not None},
     }
     answer = plain(body, status=503 if missing else 200)
     if missing:
@@ -72,7 +78,7 @@ async def metrics(request: Request) -> Response:
 
 
 def collect(own: AppParts) -> None:
-    """Before a scrape: gauges from the engine and the jobs."""
+    """Before a scrape: gauges from the engine, the decoders and the jobs."""
     collections = own.engine.all()
     points, resident = {}, {"total": 0}
     for collection in collections:
@@ -90,6 +96,7 @@ def collect(own: AppParts) -> None:
                 resident[part] = resident.get(part, 0) + int(size)
                 resident["total"] += int(size)
     own.metrics.collections(points, resident, damaged=sum(c.damage is not None for c in collections))
+    own.metrics.decoders(damaged=sum(d.damage is not None for d in own.decoders.all()))
     jobs = own.runner.store.all()
     states = dict.fromkeys(STATES, 0)
     for job in jobs:

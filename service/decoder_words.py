@@ -1,0 +1,152 @@
+"""The words of a decoder's tokens, for people: a list of strings, one for each token id.
+
+words_near()    the file beside a weight, or in a model's folder, that tells them
+words_of()      the words in a list of words, a vocabulary, a tokenizer, a model's folder or a GGUF file
+read_words()    the list as a served decoder keeps it
+
+A word that is no text by itself (a part of a character) is written `bytes:\\xf0\\x9f`, as OpenAI's completions do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from index.errors import MissingExtraError, SourceError
+
+FILES = ("words.json", "tokens.json", "tokenizer.json", "vocab.json")
+"""What is looked for beside a weight or in a model's folder; the first one counts."""
+
+_Json = list[str] | dict[str, Any]
+
+
+def words_near(weight: Path) -> Path | None:
+    """The file that tells the words: in the folder that `weight` is, in the GGUF that it is, or beside it."""
+    if weight.suffix == ".gguf":
+        return weight
+    folder = weight if weight.is_dir() else weight.parent
+    return next((folder / name for name in FILES if (folder / name).is_file()), None)
+
+
+def words_of(path: Path) -> list[str]:
+    """The words in a file or folder. Raises SourceError, MissingExtraError."""
+    if path.is_dir():
+        found = words_near(path)
+        if found is None:
+            raise SourceError(f"{path} tells no words: none of {', '.join(FILES)} is in that folder. Name a file.")
+        path = found
+    if path.suffix == ".gguf":
+        return _of_gguf(path)
+    content = _json_in(path)
+    if isinstance(content, list):
+        return content
+    model = content.get("model")
+    if isinstance(model, Mapping):
+        return _of_tokenizer(path, content, model)
+    return _by_id(path, content.items())
+
+
+def read_words(path: Path) -> list[str]:
+    """A list of words. Raises SourceError."""
+    content = _json_in(path)
+    if not isinstance(content, list):
+        raise SourceError(f"{path} holds a JSON object, needed a list of strings.")
+    return content
+
+
+def word(words: Sequence[str], token_id: int) -> str:
+    """The word of a token; `<id>` for one that the list does not reach."""
+    return words[token_id] if token_id < len(words) else f"<{token_id}>"
+
+
+def _json_in(path: Path) -> _Json:
+    try:
+        content: _Json = msgspec.json.decode(path.read_bytes(), type=_Json)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SourceError(
+            f"{path} holds no words: {error}. Needed a JSON list of strings, a vocabulary or a tokenizer.json."
+        ) from None
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}.") from None
+    return content
+
+
+def _of_tokenizer(path: Path, content: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:
+    """Of the format that Hugging Face's tokenizers writes."""
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, list):  # Unigram: [piece, score] in the order of ids
+        pairs = [(piece[0], number) for number, piece in enumerate(vocabulary) if isinstance(piece, list) and piece]
+    elif isinstance(vocabulary, dict):
+        pairs = list(vocabulary.items())
+    else:
+        raise SourceError(f"{path} is a tokenizer without a vocabulary (model.vocab).")
+    # Anywhere in the chain of decoders: chains nest.
+    shown = msgspec.json.encode([content.get("decoder"), content.get("pre_tokenizer")])
+    words = _readable(_by_id(path, pairs), byte_level=b'"ByteLevel"' in shown)
+    special = [(each.get("content"), each.get("id")) for each in content.get("added_tokens") or []]
+    return _by_id(path, [*((text, number) for number, text in enumerate(words)), *special])
+
+
+def _of_gguf(path: Path) -> list[str]:
+    try:
+        from gguf import GGUFReader
+    except ImportError:
+        raise MissingExtraError(package="gguf", extra="hf", purpose=f"reading the words of {path.name}") from None
+    try:
+        fields = GGUFReader(path).fields
+    except (ValueError, OSError) as error:
+        raise SourceError(f"{path} cannot be read as GGUF: {error}.") from None
+    if "tokenizer.ggml.tokens" not in fields:
+        raise SourceError(f"{path} holds no words (tokenizer.ggml.tokens).")
+    kind = fields["tokenizer.ggml.model"].contents() if "tokenizer.ggml.model" in fields else None
+    return _readable(fields["tokenizer.ggml.tokens"].contents(), byte_level=kind == "gpt2")
+
+
+def _by_id(path: Path, pairs: Any) -> list[str]:
+    """(word, id) pairs as a list; ids that nobody has are `<id>`."""
+    words: dict[int, str] = {}
+    for text, number in pairs:
+        if not isinstance(text, str) or not isinstance(number, int) or not 0 <= number < 1 << 24:
+            raise SourceError(f"{path} gives {text!r} the id {number!r}; words are strings and ids whole numbers.")
+        words[number] = text
+    return [words.get(number, f"<{number}>") for number in range(max(words, default=-1) + 1)]
+
+
+def _readable(pieces: Sequence[str], *, byte_level: bool) -> list[str]:
+    if byte_level:
+        return [_of_bytes(piece) for piece in pieces]
+    return [_byte_piece(piece) or piece.replace("\u2581", " ") for piece in pieces]
+
+
+def _byte_piece(piece: str) -> str | None:
+    """SentencePiece's spelling of a single byte, <0x0A>."""
+    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+        return _text(bytes([int(piece[3:5], 16)]))
+    return None
+
+
+def _of_bytes(piece: str) -> str:
+    """A piece of a byte-level vocabulary, which spells each byte as one visible character."""
+    if any(character not in _BYTE_OF for character in piece):
+        return piece  # a special token
+    return _text(bytes(_BYTE_OF[character] for character in piece))
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in content)
+
+
+def _byte_characters() -> dict[str, int]:
+    """GPT-2's alphabet: printable bytes stand for themselves, the others for characters from U+0100 on."""
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    return {chr(byte): byte for byte in shown} | {chr(256 + place): byte for place, byte in enumerate(hidden)}
+
+
+_BYTE_OF = _byte_characters()

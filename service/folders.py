@@ -1,0 +1,52 @@
+"""Folders of what is served: put in place for good, and removed.
+
+move_into()     a built folder to where it is served from, with everything that names it on the disk
+remove_folder() remove_generation() remove_folder_if_there()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+from pathlib import Path
+
+log = logging.getLogger("fullview.engine")
+
+
+def move_into(home: Path, built: Path, name: str) -> Path:
+    """Rename `built` to home/name; home is made where it is not there. Both folders above are on the disk afterwards."""
+    home.mkdir(parents=True, exist_ok=True)
+    folder = home / name
+    built.rename(folder)
+    for changed in (home, home.parent):
+        _sync_folder(changed)
+    return folder
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder and all in it; what cannot be removed is logged and left to the next start."""
+    shutil.rmtree(folder, onerror=lambda _, path, error: log.warning("cannot remove %s: %s", path, error[1]))
+
+
+def remove_generation(folder: Path) -> None:
+    """Remove a generation's folder, and its collection's where that was the last one in it."""
+    remove_folder(folder)
+    # A folder that still holds something (the next generation) stays.
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()
+
+
+def remove_folder_if_there(folder: Path) -> None:
+    """remove_folder() that says nothing of a folder that never was."""
+    if folder.exists():
+        remove_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
