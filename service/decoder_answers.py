@@ -85,8 +85,8 @@ def _words(lease: DecoderLease) -> Sequence[str]:
     words = lease.words
     if words is None:
         raise MalformedError(
-            f"with_tokens: the words of decoder {lease.record.name!r} are not known. Build it from a model's folder or a GGUF "
-            'file, or with a list of strings named as "words" or lying beside its weight as words.json. Or leave with_tokens out.'
+            f"with_tokens: the words of decoder {lease.record.name!r} are not known. Build it from a model's folder or a "
+            'GGUF file, or with a list of strings named as "words" or lying beside its weight as words.json.'
         )
     return words
 

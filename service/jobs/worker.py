@@ -1,7 +1,7 @@
 """The process of one build: `python -m service.jobs.worker`, started by service.jobs.runner.
 
-Reads a BuildSpec or a DecoderSpec from stdin, builds, writes messages to stdout. A thread waits on stdin: `cancel` sets the flag that
-the build looks at; the end of stdin means that the server is gone, and the whole process group ends at once.
+Reads a BuildSpec or a DecoderSpec from stdin, builds, writes messages to stdout. A thread waits on stdin: `cancel` sets
+the flag that the build looks at; the end of stdin means that the server is gone, and the whole process group ends at once.
 """
 
 from __future__ import annotations
