@@ -192,7 +192,7 @@ def _bias(given: Any, vocab_size: int, row: int) -> tuple[TokenIds, Logits]:
     values = np.empty(len(ids), np.float32)
     places = {int(token): at for at, token in enumerate(ids)}
     for token, value in given.items():
-        if isinstance(value, bool | str) or not np.isscalar(value) or not (np.isfinite(value) or value == -np.inf):  # type: ignore[call-overload, arg-type]
+        if isinstance(value, bool | str) or not np.isscalar(value) or not (np.isfinite(value) or value == -np.inf):
             raise ConstraintError(
                 f"row {row}: logit_bias of token id {token} is {value!r}, needed a finite number "
                 "(or minus infinity, which bans)",

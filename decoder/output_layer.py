@@ -21,6 +21,7 @@ from decoder.errors import BadWeightsError, DecoderOptionsError, named
 from decoder.kernels import score
 from decoder.kernels.dots import BFLOAT16, FLOAT16, FLOAT32
 from decoder.option_checks import number, whole
+from decoder.readers import read_bias, read_layer
 from decoder.tensors import as_numpy, bfloat16_bits, bits_as_float32, is_bfloat16, is_tensor, widened
 
 BLOCK_BYTES = 1 << 22
@@ -108,20 +109,35 @@ class OutputLayer:
         scale: float | None = None,
         softcap: float | None = None,
         vocab_size: int | None = None,
+        dtype: str | None = None,
     ) -> OutputLayer:
         """The output layer in a file or a model's folder: .npy, .safetensors, .gguf, or a transformers folder.
 
-        tensor: which one of several is the weight; bias: an array, or the path of a .npy file. What is given here wins
-        over what the file says.
+        tensor: which one of several is the weight (safetensors); bias: an array, or the path of a .npy file; dtype: what
+        the uint16 of a .npy file are. What is given here wins over what the file says.
         """
-        raise NotImplementedError
+        where = Path(path)
+        parts = read_layer(where, tensor=tensor)
+        if isinstance(bias, str | Path):
+            bias = read_bias(Path(bias))
+        try:
+            return cls(
+                parts.weight,
+                parts.bias if bias is None else bias,
+                scale=parts.scale if scale is None else scale,
+                softcap=parts.softcap if softcap is None else softcap,
+                vocab_size=parts.vocab_size if vocab_size is None else vocab_size,
+                dtype=dtype,
+            )
+        except BadWeightsError as error:
+            raise BadWeightsError(f"{where}: {error}", token_ids=error.token_ids) from error
 
     def rows(self, ids: Any) -> NDArray[np.float32]:
         """The weight's rows of these token ids, float32 (m, d), a copy."""
         chosen = self.bits[np.asarray(ids)]
         if self.kind == BFLOAT16:
             return bits_as_float32(chosen)
-        return chosen.view(self.weight.dtype).astype(np.float32)
+        return np.asarray(chosen.view(self.weight.dtype), dtype=np.float32)
 
     def finish(self, raw: Any) -> NDArray[np.float32]:
         """Logits of raw = W h + b, any shape: scale, then soft-cap, each once. The bits are those of every other path."""
@@ -138,14 +154,14 @@ class OutputLayer:
         digest = xxhash.xxh3_128(said.encode())
         flat = self.weight.reshape(-1).view(np.uint8)
         for at in range(0, len(flat), BLOCK_BYTES):
-            digest.update(flat[at : at + BLOCK_BYTES])
-        digest.update(self.bias.view(np.uint8))
+            digest.update(flat[at : at + BLOCK_BYTES].data)
+        digest.update(self.bias.data)
         return str(digest.hexdigest())
 
     def _require_finite(self) -> None:
         """Raise BadWeightsError that names tokens whose weight or bias holds NaN or infinity. Padding may hold them."""
         exponent = {FLOAT32: 0x7F800000, FLOAT16: 0x7C00, BFLOAT16: 0x7F80}[self.kind]
-        words = self.bits.view(np.uint32 if self.kind == FLOAT32 else np.uint16)[: self.vocab_size]
+        words: NDArray[Any] = self.bits.view(np.uint32 if self.kind == FLOAT32 else np.uint16)[: self.vocab_size]
         unsigned = words.dtype.type((1 << (8 * words.itemsize - 1)) - 1)
         block = max(1, BLOCK_BYTES // max(1, self.dim * words.itemsize))
         bad = []

@@ -20,6 +20,10 @@ from numba.extending import intrinsic
 FLOAT32, FLOAT16, BFLOAT16 = 0, 1, 2
 LANES = 16
 
+# Numba annotates these in part only.
+_declared: Any = cgutils.get_or_insert_function
+_several: Any = types.UniTuple
+
 _FLOAT, _WORD, _HALF, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(16), ir.IntType(64)
 _FLOATS = ir.VectorType(_FLOAT, LANES)
 
@@ -67,7 +71,7 @@ class _Emitter:
         """a * b + total."""
         if self.has_fma:
             name = f"llvm.fma.v{LANES}f32" if isinstance(a.type, ir.VectorType) else "llvm.fma.f32"
-            fused = cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(a.type, [a.type] * 3), name)
+            fused = _declared(self.builder.module, ir.FunctionType(a.type, [a.type] * 3), name)
             return self.builder.call(fused, [a, b, total])
         return self.builder.fadd(self.builder.fmul(a, b), total)
 
@@ -142,7 +146,7 @@ def _tile(kind: int, rows: int, states: int) -> Any:
     @intrinsic
     def tile(typing_context: Any, row_addresses: Any, state_addresses: Any, dim: Any, out: Any, stride: Any) -> Any:
         number = types.intp
-        signature = types.void(types.UniTuple(number, rows), types.UniTuple(number, states), number, number, number)
+        signature = types.void(_several(number, rows), _several(number, states), number, number, number)
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             of_rows = [builder.extract_value(args[0], r) for r in range(rows)]
