@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,6 +24,7 @@ from decoder.kernels import exact as kernel
 from decoder.kernels.score import score_rows
 from decoder.option_checks import whole
 from decoder.output_layer import OutputLayer
+from decoder.threads import each_part
 from index.errors import BuildCancelledError
 
 STATES_AT_ONCE = 64
@@ -200,12 +200,7 @@ def _scan(
         kernel.sort_best(found.ids, found.far, found.kept)
         return found
 
-    if parts == 1:
-        found = [scan(0)]
-    else:
-        with ThreadPoolExecutor(parts) as pool:
-            found = list(pool.map(scan, range(parts)))
-    best = _merged(found, k)
+    best = _merged(each_part(scan, parts), k)
     return _Scan(
         *(best.ids, -best.far, best.kept.astype(np.int32)),
         *(_log_partition(tops, sums), _log_partition(*moved), best.before),

@@ -141,11 +141,8 @@ class OutputLayer:
 
     def finish(self, raw: Any) -> NDArray[np.float32]:
         """Logits of raw = W h + b, any shape: scale, then soft-cap, each once. The bits are those of every other path."""
-        values = np.ascontiguousarray(raw, dtype=np.float32)
-        out = np.empty_like(values)
-        score.finish_logits(
-            values.reshape(-1), np.float32(self.scale), np.float32(self.softcap or 0.0), out.reshape(-1)
-        )
+        out = np.array(raw, np.float32, order="C")
+        score.finish_in_place(out.reshape(-1), np.float32(self.scale), np.float32(self.softcap or 0.0))
         return out
 
     def weights_hash(self) -> str:

@@ -26,7 +26,7 @@ from decoder.kernels.dots import (
     float32_4,
 )
 from decoder.kernels.exponent import exp_below_zero
-from decoder.kernels.score import finish_logits
+from decoder.kernels.score import finish_in_place
 from index.kernels.scan import sift_down
 
 TILE = 96
@@ -35,7 +35,7 @@ PIECE = 42 * TILE
 LANES = 16
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _dots_of_one(rows: Any, kind: Any, size: Any, count: Any, state_at: Any, dim: Any, to: Any) -> None:
     """TILE or fewer dot products of one state, 4 rows at a time; the last row stands in for those that are missing."""
     last = rows + (count - 1) * size
@@ -50,7 +50,7 @@ def _dots_of_one(rows: Any, kind: Any, size: Any, count: Any, state_at: Any, dim
             float32_4(here, (state_at,), dim, to + 4 * r, 0)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _dots_of_many(rows: Any, kind: Any, size: Any, count: Any, states: Any, to: Any, stride: Any) -> None:
     """The same for several states: few rows at a time, which stay in the first cache while the states pass by twos."""
     n, dim = states.shape
@@ -73,7 +73,7 @@ def _dots_of_many(rows: Any, kind: Any, size: Any, count: Any, states: Any, to: 
                     float32_3x2(here, both, dim, line + 4 * r, apart)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _largest(values: Any, count: Any, lanes: Any) -> Any:
     """The largest of the first `count` values; NaN counts as nothing."""
     whole = count - count % LANES
@@ -91,7 +91,7 @@ def _largest(values: Any, count: Any, lanes: Any) -> Any:
     return top
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _sum_of_exponentials(values: Any, count: Any, top: Any, sums: Any) -> Any:
     """Sum of exp(value - top) in float64. Overwrites the values. sums: float64 (LANES,), scratch."""
     for j in range(count):
@@ -111,7 +111,7 @@ def _sum_of_exponentials(values: Any, count: Any, top: Any, sums: Any) -> Any:
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _keep_best(values: Any, count: Any, first: Any, kept: Any, who: Any, far: Any) -> Any:
     """Put tokens first.. first + count into the heap of the best; returns how many it holds. Minus infinity never enters.
 
@@ -137,7 +137,7 @@ def _keep_best(values: Any, count: Any, first: Any, kept: Any, who: Any, far: An
     return kept
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _count_before(values: Any, count: Any, first: Any, target: Any, target_logit: Any) -> Any:
     """How many of these tokens come before the target: larger logits, of equals lower ids."""
     before = np.int32(0)
@@ -149,7 +149,7 @@ def _count_before(values: Any, count: Any, first: Any, target: Any, target_logit
     return before
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _add_to_piece(values: Any, count: Any, top: Any, tops: Any, sums: Any, piece: Any, fresh: Any, parts: Any) -> None:
     """Add exponentials of a tile to a piece of the log-sum-exp. Overwrites the values. fresh: nothing is in the piece yet."""
     if fresh:
@@ -162,16 +162,16 @@ def _add_to_piece(values: Any, count: Any, top: Any, tops: Any, sums: Any, piece
         sums[piece] += _sum_of_exponentials(values, count, tops[piece], parts)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _finish(values: Any, count: Any, bias: Any, begin: Any, scale: Any, softcap: Any) -> None:
     """Dot products -> logits of tokens begin.. begin + count, in place."""
     for j in range(count):
         values[j] += bias[begin + j]
     if softcap != np.float32(0.0) or scale != np.float32(1.0):
-        finish_logits(values, scale, softcap, values)
+        finish_in_place(values, scale, softcap)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def scan(
     weight: Any,
     kind: Any,
@@ -237,7 +237,7 @@ def scan(
             _add_to_piece(mine, count, top, tops[s], sums[s], piece, fresh, parts)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def sort_best(who: Any, far: Any, kept: Any) -> None:
     """Each state's heap in order: larger logits first, of equals lower ids; entries past kept[s] become -1, infinity."""
     for s in range(who.shape[0]):

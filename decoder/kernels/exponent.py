@@ -31,7 +31,7 @@ _bits64 = _bitcast(types.float64, types.uint64, ir.IntType(64))
 _float64 = _bitcast(types.uint64, types.float64, ir.DoubleType())
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def exp_below_zero(x: Any) -> Any:
     """exp(x) of a float32 x <= 0, to about 1 part in 10^7; exp(-87) = 2e-38 for anything below."""
     x = np.float32(-87.0) if x < np.float32(-87.0) else x
@@ -48,7 +48,7 @@ def exp_below_zero(x: Any) -> Any:
     return _float32(np.uint32(_bits32(p) + np.uint32(_bits32(shifted) << np.uint32(23))))
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def tanh(x: Any) -> Any:
     """tanh of a float64, to about 1 part in 10^13 of values above 10^-3, 10^-16 below. NaN for infinities, as for NaN."""
     # t = exp(-2 |x|); past 20 the result rounds to 1.

@@ -1,7 +1,7 @@
 """Exact logits of given rows: the only arithmetic whose results leave the decoder as logits.
 
-score_rows   raw logits w . h + b of chosen rows, for kernels and for Python alike
-finish_one   scale and soft-cap of one raw logit; finish_logits of many
+score_rows      raw logits w . h + b of chosen rows, for kernels and for Python alike
+finish_one      scale and soft-cap of one of them, finish_in_place and finish_logits of many
 
 Every mode ends here or sums in the same order (dots.py), so a token's logit has the same bits in a walk, a screen and an
 exact scan, alone and in a batch. Chosen rows lie anywhere in memory and each costs a cache miss or several, so rows are
@@ -32,13 +32,13 @@ from index.kernels.intrinsics import prefetch
 AHEAD = 8
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _fetch(address: Any, size: Any) -> Any:
     for t in range(0, size, 64):
         prefetch(np.uintp(address + t))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def score_rows(weight: Any, kind: Any, bias: Any, state: Any, ids: Any, first: Any, last: Any, out: Any) -> None:
     """out[j] = weight[ids[j]] . state + bias[ids[j]] for first <= j < last; other entries of out stay.
 
@@ -84,21 +84,32 @@ def score_rows(weight: Any, kind: Any, bias: Any, state: Any, ids: Any, first: A
         j += 1
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def finish_one(raw: Any, scale: Any, softcap: Any) -> Any:
-    """softcap * tanh(raw * scale / softcap), or raw * scale where softcap is 0. All float32; tanh in float64."""
+    """The logit of one raw w . h + b: softcap * tanh(raw * scale / softcap), or raw * scale where softcap is 0. float32."""
     if softcap == np.float32(0.0):
         return raw * scale
     cap = np.float64(softcap)
-    return np.float32(cap * tanh(np.float64(raw) * np.float64(scale) / cap))
+    return np.float32(cap * tanh(np.float64(raw) * (np.float64(scale) / cap)))
 
 
-@njit(cache=True, nogil=True)
-def finish_logits(raw: Any, scale: Any, softcap: Any, out: Any) -> None:
-    """out[i] = finish_one(raw[i]). float32 (m,), may be one array; scale, softcap: float32, softcap 0 for none."""
+@njit(cache=True, nogil=True, error_model="numpy")
+def finish_in_place(values: Any, scale: Any, softcap: Any) -> None:
+    """values[i] = finish_one(values[i]), bit for bit. values: float32 (m,); scale, softcap: float32."""
+    # In place, for two arrays that may be one are never vectorised; the choice outside the loop, for the same reason.
     if softcap == np.float32(0.0):
-        for i in range(raw.shape[0]):
-            out[i] = raw[i] * scale
+        for i in range(values.shape[0]):
+            values[i] *= scale
     else:
-        for i in range(raw.shape[0]):
-            out[i] = finish_one(raw[i], scale, softcap)
+        cap = np.float64(softcap)
+        inner = np.float64(scale) / cap
+        for i in range(values.shape[0]):
+            values[i] = np.float32(cap * tanh(np.float64(values[i]) * inner))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def finish_logits(raw: Any, scale: Any, softcap: Any, out: Any) -> None:
+    """out[i] = finish_one(raw[i]), bit for bit. raw, out: float32 (m,), may be one array."""
+    for i in range(raw.shape[0]):
+        out[i] = raw[i]
+    finish_in_place(out, scale, softcap)
