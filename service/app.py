@@ -28,7 +28,7 @@ from service.jobs.kinds import JobKind
 from service.jobs.runner import WORKER_COMMAND, JobRunner
 from service.jobs.store import JobKindName, JobStore
 from service.metrics import Metrics
-from service.routes import aliases, builds, collections, later, points, uploads
+from service.routes import aliases, builds, collections, later, openai, points, uploads
 from service.routes import decoders as decoder_routes
 from service.routes import service as service_routes
 from service.routes.context import AppParts
@@ -67,7 +67,7 @@ def create_app(
 
     app = FastAPI(title="fullview", lifespan=life, docs_url=None, redoc_url=None, redirect_slashes=False)
     # Routes are tried in this order: those of queries come first.
-    for family in (points, decoder_routes, collections, aliases, service_routes, uploads, builds, later):
+    for family in (points, decoder_routes, collections, aliases, service_routes, uploads, builds, openai, later):
         app.include_router(family.router)
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _http_problem)

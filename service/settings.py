@@ -65,7 +65,16 @@ class Settings(BaseSettings):
     query_batch_max: int = Field(1024, ge=1, description="Queries or hidden states in one request; more get 413.")
     query_limit_max: int = Field(100_000, ge=1, description="Largest offset + limit of a request; more gets 422.")
     decoder_k_max: int = Field(10_000, ge=1, description="Largest k of a request to a decoder; more gets 422.")
+    logprobs_max: int = Field(
+        20, ge=0, description="Most candidates that completions name for a token (logprobs, top_logprobs)."
+    )
+    completion_tokens_max: int = Field(
+        4096,
+        ge=1,
+        description="Most tokens that a completion may ask for; a chat that asks for none gets up to so many.",
+    )
     query_timeout_s: float = Field(30.0, gt=0, description="Seconds after which a request is given up with 408.")
+    completion_timeout_s: float = Field(600.0, gt=0, description="The same for completions and chats.")
     builds_parallel: int = Field(1, ge=1, description="Builds that run at once; others are queued.")
     drain_s: float = Field(60.0, ge=0, description="Seconds that running requests get to finish after SIGTERM.")
     log_level: str = Field(

@@ -1,1 +1,1 @@
-"""Text from decoders: a language model's hidden states in, tokens out of the fast graph decoder, OpenAI's shapes around it."""
+"""Text from decoders: hidden states of a language model, tokens of the fast graph decoder, OpenAI's shapes around them."""

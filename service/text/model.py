@@ -147,7 +147,9 @@ def _from_gguf(file: Path) -> Any:
 
 def _require_causal(config: Any, path: Path) -> None:
     if getattr(config, "is_encoder_decoder", False):
-        raise SourceError(f"{path} is a {config.model_type} model, which reads and writes separately. Name a causal one.")
+        raise SourceError(
+            f"{path} is a {config.model_type} model, which reads and writes separately. Name a causal one."
+        )
 
 
 def _require_complete(model: Any, missing: Sequence[str], path: Path) -> None:
