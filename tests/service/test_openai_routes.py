@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 
@@ -115,7 +116,7 @@ def test_a_streamed_completion_joined_is_the_whole_one(client):
     chunks = [chunk["choices"][0] for chunk in streamed(client, **body)]
     assert "".join(chunk["text"] for chunk in chunks) == whole["text"] == "abcd"
     for name, values in whole["logprobs"].items():
-        assert sum((chunk["logprobs"][name] for chunk in chunks), []) == values
+        assert list(itertools.chain.from_iterable(chunk["logprobs"][name] for chunk in chunks)) == values
     assert [chunk["finish_reason"] for chunk in chunks][-2:] == [None, "length"]
     assert whole["logprobs"]["text_offset"] == [0, 1, 2, 3]
 
@@ -200,7 +201,6 @@ def test_what_cannot_be_taken_is_400_and_names_the_member(client, param, value):
     [
         ("messages", {"messages": []}),
         ("messages", {"messages": "hello"}),
-        ("messages", {}),
         ("messages[0].role", {"messages": [{"role": "tool", "content": "a"}]}),
         ("messages[0].role", {"messages": [{"content": "a"}]}),
         ("messages[1].content", {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": None}]}),
@@ -218,8 +218,8 @@ def test_what_cannot_be_taken_is_400_and_names_the_member(client, param, value):
     ],
 )
 def test_the_same_of_chats(client, param, body):
-    error = refused(client, path="/v1/chat/completions", **{"model": "abc", "messages": [{"role": "user", "content": "a"}], **body}) \
-        if body != {} else refused(client, path="/v1/chat/completions", model="abc")  # fmt: skip
+    asked = {"model": "abc", "messages": [{"role": "user", "content": "a"}], **body}
+    error = refused(client, path="/v1/chat/completions", **asked)
     assert error["param"] == param
 
 
@@ -286,7 +286,6 @@ def test_when_the_client_goes_away_the_answer_ends(client, stream):
         }  # fmt: skip
         await client.app(scope, receive, send)
 
-    asyncio.run_coroutine_threadsafe  # noqa: B018
     client.portal.call(leave)
     wait_for(lambda: client.decoders.leases["abc"].open == 0)
     assert 20 <= len(model.blocks) < 1000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +49,7 @@ def test_characters_are_counted_as_they_are_given_out():
 @given(st.binary(max_size=60), st.lists(st.integers(0, 60), max_size=8))
 def test_pieces_joined_are_the_whole_decoded_at_once(everything, cuts):
     borders = [0, *sorted(min(cut, len(everything)) for cut in cuts), len(everything)]
-    pieces = [everything[start:end] for start, end in zip(borders, borders[1:])]
+    pieces = [everything[start:end] for start, end in pairwise(borders)]
     assert "".join(deltas(pieces)) == everything.decode("utf-8", "replace")
 
 

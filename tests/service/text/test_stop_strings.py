@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,7 +57,7 @@ letters = st.text("ab", max_size=12)
 @given(letters, st.lists(st.text("ab", min_size=1, max_size=4), max_size=4), st.lists(st.integers(0, 12), max_size=6))
 def test_the_portions_make_no_difference(text, stops, cuts):
     borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    pieces = [text[start:end] for start, end in zip(borders, borders[1:])]
+    pieces = [text[start:end] for start, end in pairwise(borders)]
     given_out, found = streamed(pieces, stops)
     one_by_one, found_so = streamed(list(text), stops)
     assert ("".join(given_out), found) == ("".join(one_by_one), found_so)
