@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from index.errors import MissingExtraError, SourceError
+from decoder.readers.gguf_file import open_gguf
+from index.errors import SourceError
 
 FILES = ("words.json", "tokens.json", "tokenizer.json", "vocab.json")
 """What is looked for beside a weight or in a model's folder; the first one counts."""
@@ -32,7 +33,7 @@ def words_near(weight: Path) -> Path | None:
 
 
 def words_of(path: Path) -> list[str]:
-    """The words in a file or folder. Raises SourceError, MissingExtraError."""
+    """The words in a file or folder. Raises SourceError, UnsupportedFormatError."""
     if path.is_dir():
         found = words_near(path)
         if found is None:
@@ -91,18 +92,11 @@ def _of_tokenizer(path: Path, content: Mapping[str, Any], model: Mapping[str, An
 
 
 def _of_gguf(path: Path) -> list[str]:
-    try:
-        from gguf import GGUFReader
-    except ImportError:
-        raise MissingExtraError(package="gguf", extra="hf", purpose=f"reading the words of {path.name}") from None
-    try:
-        fields = GGUFReader(path).fields
-    except (ValueError, OSError) as error:
-        raise SourceError(f"{path} cannot be read as GGUF: {error}.") from None
-    if "tokenizer.ggml.tokens" not in fields:
+    said = open_gguf(path).metadata
+    pieces = said.get("tokenizer.ggml.tokens")
+    if not isinstance(pieces, list):
         raise SourceError(f"{path} holds no words (tokenizer.ggml.tokens).")
-    kind = fields["tokenizer.ggml.model"].contents() if "tokenizer.ggml.model" in fields else None
-    return _readable(fields["tokenizer.ggml.tokens"].contents(), byte_level=kind == "gpt2")
+    return _readable(pieces, byte_level=said.get("tokenizer.ggml.model") == "gpt2")
 
 
 def _by_id(path: Path, pairs: Any) -> list[str]:

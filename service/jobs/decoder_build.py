@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from index.errors import SourceError
 from service.decoder_words import words_of
 from service.jobs.messages import DecoderSpec
 from service.served_decoder import HEAD_FOLDER, WORDS_FILE
@@ -40,6 +41,7 @@ def build_decoder(spec: DecoderSpec, *, on_progress: Callable[[Any], None], canc
     layer = OutputLayer.load(
         spec.weight,
         tensor=spec.tensor,
+        dtype=spec.dtype,
         bias=spec.bias,
         scale=spec.scale,
         softcap=spec.softcap,
@@ -63,7 +65,12 @@ def _keep_words(spec: DecoderSpec, out: Path, *, vocab_size: int) -> list[str]:
     """Write the words that are known, complete and on the disk; what is odd about them."""
     if spec.words is None:
         return []
-    words = words_of(Path(spec.words))
+    try:
+        words = words_of(Path(spec.words))
+    except SourceError as error:
+        if not spec.words_found:
+            raise
+        return [f"The words of the tokens are not known: {error}"]
     with (out / WORDS_FILE).open("wb") as file:
         file.write(msgspec.json.encode(words))
         file.flush()

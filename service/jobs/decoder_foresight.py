@@ -1,14 +1,72 @@
 """What can be said of a decoder's build before it starts: whether weight, bias and calibration states fit each other.
 
-foresee()   reads headers only; what only a full read can tell is left to the build's process
+foresee()   reads headers only; what only a full read can tell (NaN in a weight) is left to the build's process
+
+Unlike a collection's source, a weight that cannot be read is refused at once: nothing could be checked against it.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from decoder.readers import read_bias, read_layer
+from decoder.readers.gguf_file import open_gguf
+from index.errors import SourceError
+from index.sources import open_source
+from service.decoder_words import words_of
+from service.errors import MalformedError
 from service.jobs.foresight import Foresight
 from service.jobs.messages import DecoderSpec
 
+NO_CALIBRATION = (
+    "No calibration states were given: the walk is shaped for no states in particular and scores more rows."
+)
+
 
 def foresee(spec: DecoderSpec) -> Foresight:
-    """Raises what the client gets to read."""
-    return Foresight(passes=1)
+    """Raises SourceError for what cannot be read, MalformedError for what does not fit."""
+    try:
+        rows, dim = _shape_of_weight(spec)
+        real = rows if spec.vocab_size is None else spec.vocab_size
+        if real > rows:
+            raise MalformedError(f"vocab_size is {real:,}, but the weight has {rows:,} rows. Is it another model's?")
+        if spec.bias is not None:
+            _require_bias(spec.bias, rows, real)
+        if spec.calibration is not None:
+            _require_states(spec.calibration, dim)
+        if spec.words is not None and not spec.words_found:
+            words_of(Path(spec.words))
+    except OSError as error:
+        raise SourceError(f"{error.filename} cannot be read: {error.strerror}.") from error
+    return Foresight(passes=1, warnings=[NO_CALIBRATION] if spec.calibration is None else [])
+
+
+def _shape_of_weight(spec: DecoderSpec) -> tuple[int, int]:
+    path = Path(spec.weight)
+    if path.suffix.lower() == ".gguf":
+        # read_layer() dequantises.
+        tensors = open_gguf(path).tensors
+        tensor = tensors.get("output.weight") or tensors.get("token_embd.weight")
+        shape = () if tensor is None else tensor.shape
+    else:
+        shape = read_layer(path, tensor=spec.tensor).weight.shape
+    if len(shape) != 2 or 0 in shape:
+        raise MalformedError(f"{path.name}: the weight has shape {list(shape)}, needed [V, d]: one row for each token.")
+    return int(shape[0]), int(shape[1])
+
+
+def _require_bias(path: str, rows: int, real: int) -> None:
+    shape = read_bias(Path(path)).shape
+    if shape not in {(rows,), (real,), (1, rows), (1, real)}:
+        raise MalformedError(
+            f"{Path(path).name}: the bias has shape {list(shape)}, the weight has {rows:,} rows. Needed one number a token."
+        )
+
+
+def _require_states(path: str, dim: int) -> None:
+    found = open_source(path).dim
+    if found != dim:
+        raise MalformedError(
+            f"{Path(path).name} holds calibration states of {found:,} components, the weight's rows have {dim:,}. "
+            "Are they states of another model?"
+        )

@@ -29,6 +29,8 @@ class WeightBody(FileBody, forbid_unknown_fields=True, kw_only=True):
     """The output layer: a file of it, or the folder of a model."""
 
     tensor: str | None = None
+    dtype: Literal["bfloat16", "float16"] | None = None
+    """What the 16-bit integers of a .npy file hold."""
     model: str | None = None
 
 
@@ -89,6 +91,7 @@ def to_spec(body: DecoderBody, decoders: Decoders, out: Path) -> DecoderSpec:
         out=str(out),
         weight=weight,
         tensor=body.weight.tensor,
+        dtype=body.weight.dtype,
         bias=None if bias is None else source_file(bias, settings, member="bias.path"),
         scale=body.scale,
         softcap=body.softcap,
@@ -97,19 +100,18 @@ def to_spec(body: DecoderBody, decoders: Decoders, out: Path) -> DecoderSpec:
         if body.calibration is None
         else source_file(body.calibration, settings, member="calibration.path"),
         words=_words(body, weight, serve, settings),
+        words_found=body.words is None,
         options=options,
     )
 
 
 def _weight(weight: WeightBody, settings: Settings) -> str:
     if weight.model is None:
+        if weight.path is None and weight.upload is None:
+            raise MalformedError("weight needs path, upload or model. Give one of them.")
         return source_file(weight, settings, member="weight.path")
     if weight.path is not None or weight.upload is not None:
         raise MalformedError("weight has both model and path or upload. Give one of them.")
-    if weight.tensor is not None:
-        raise MalformedError(
-            "weight.tensor came with weight.model, whose output layer has one place. Leave tensor out."
-        )
     return resolve(settings.import_folder, weight.model, member="weight.model")
 
 

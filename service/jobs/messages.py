@@ -45,6 +45,7 @@ class DecoderSpec(msgspec.Struct, tag="decoder", kw_only=True):
     """The folder that is made: the decoder below it, and the words of its tokens where they are known."""
     weight: str
     tensor: str | None = None
+    dtype: str | None = None
     bias: str | None = None
     scale: float | None = None
     softcap: float | None = None
@@ -52,6 +53,8 @@ class DecoderSpec(msgspec.Struct, tag="decoder", kw_only=True):
     calibration: str | None = None
     words: str | None = None
     """What tells the words of the tokens (decoder_words.py); None: they are not known."""
+    words_found: bool = False
+    """Nobody named that file: where it tells no words after all, the decoder does without."""
     options: dict[str, Any]
     """Fields of decoder.DecoderOptions."""
 

@@ -1,4 +1,4 @@
-"""Stands in for the process of a build; the source's file name says how it behaves."""
+"""Stands in for the process of a build, of a collection or a decoder; the source's file name says how it behaves."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from fake_decoder import write_fake_decoder
 from fake_index import write_fake
 
 from index.errors import BuildCancelledError, DiskFullError
 from service.jobs.worker import main
+from service.served_decoder import HEAD_FOLDER
 
 
-def build(source: str, out: str, **given: Any) -> Any:
+def behave(source: str, out: str, given: dict[str, Any]) -> None:
     behaviour = Path(source).stem
     event = SimpleNamespace(phase="scan", done=1, total=2, rate=1.0, eta_s=1.0)
     given["on_progress"](event)
@@ -33,6 +35,10 @@ def build(source: str, out: str, **given: Any) -> Any:
         raise ZeroDivisionError("nobody foresaw this")
     if behaviour == "exits":
         sys.exit(7)
+
+
+def build(source: str, out: str, **given: Any) -> Any:
+    behave(source, out, given)
     vectors = np.load(source)
     write_fake(Path(out), vectors, metric=given["options"].metric)
     report = {"rows": len(vectors), "warnings": ["a warning"], "skipped_rows": [("a", np.int64(1))]}
@@ -40,5 +46,14 @@ def build(source: str, out: str, **given: Any) -> Any:
     return SimpleNamespace(dim=vectors.shape[1], metric=given["options"].metric, to_dict=lambda: report)
 
 
+def build_decoder(spec: Any, **given: Any) -> Any:
+    behave(spec.weight, spec.out, given)
+    weight = np.load(spec.weight)
+    write_fake_decoder(Path(spec.out) / HEAD_FOLDER, weight, None if spec.bias is None else np.load(spec.bias))
+    report = {"vocab_size": len(weight), "warnings": ["a warning"], "options": spec.options, "words": spec.words}
+    report["measured_recall"] = {"top1": np.float32(0.5)}
+    return SimpleNamespace(dim=weight.shape[1], to_dict=lambda: report)
+
+
 if __name__ == "__main__":
-    sys.exit(main(build))
+    sys.exit(main(build, build_decoder))
