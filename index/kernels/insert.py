@@ -13,6 +13,7 @@ from numba import njit
 
 from index.kernels.dots import dot_int8
 from index.kernels.intrinsics import prefetch
+from index.kernels.vector_dots import int8_dot
 
 AHEAD = 10
 
@@ -68,7 +69,7 @@ def _walk(
     scalars_at = scalars.ctypes.data
     links_at = links.ctypes.data
     visited_at = visited.ctypes.data
-    query = rows[target]
+    query_at = rows_at + np.int64(target) * width
     twice = np.float32(2.0) * scalars[target, 1]
     twice_extra = np.float32(2.0) * scalars[target, 2]
     fresh = np.empty(max(degree, entries.shape[0]), np.int32)
@@ -89,7 +90,8 @@ def _walk(
             if e + AHEAD < m:
                 _fetch_row(rows_at, scalars_at, width, fresh[e + AHEAD])
             i = fresh[e]
-            inner = twice * scalars[i, 1] * np.float32(dot_int8(rows, i, query)) + twice_extra * scalars[i, 2]
+            dot = int8_dot(rows_at + np.int64(i) * width, query_at, width)
+            inner = twice * scalars[i, 1] * np.float32(dot) + twice_extra * scalars[i, 2]
             value = scalars[i, 0] - inner
             if n < beam or value < far[n - 1]:
                 first = min(first, _place(found, far, used, n, beam, i, value))

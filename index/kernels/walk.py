@@ -2,7 +2,7 @@
 
 walk_queries  many queries, one after the other, on one thread
 walk_one      one query, for kernels of others; on demand with every row that it scored
-is_visited    whether a walk came by a row
+visit         marks a row as visited
 A walk is bound by cache misses, so every miss is asked for before it is needed: codes and their scalars 12 rows ahead,
 the links of the row that is likely to be expanded next. Visited rows are kept in a hash table that fits the cache and
 whose size follows the beam, not the number of rows. A hop's new rows are sorted among themselves and merged into the beam
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from index.kernels.dots import dot_1_bit, dot_2_bits, dot_4_bits, dot_8_bits
 from index.kernels.intrinsics import prefetch
+from index.kernels.vector_dots import code_dot_1, code_dot_2, code_dot_4, code_dot_8
 
 AHEAD = 12
 
@@ -31,15 +31,13 @@ def _fetch_row(codes_at: Any, scalars_at: Any, stride: Any, i: Any) -> None:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _fetch_ahead(codes: Any, scalars: Any, rows: Any, e: Any, m: Any) -> None:
+def _fetch_ahead(codes_at: Any, scalars_at: Any, stride: Any, rows: Any, e: Any, m: Any) -> None:
     """Before row e is scored, ask for the row AHEAD places later; before the first, for all up to there."""
-    codes_at = codes.ctypes.data
-    scalars_at = scalars.ctypes.data
     if e == 0:
         for f in range(min(m, AHEAD)):
-            _fetch_row(codes_at, scalars_at, codes.shape[1], rows[f])
+            _fetch_row(codes_at, scalars_at, stride, rows[f])
     if e + AHEAD < m:
-        _fetch_row(codes_at, scalars_at, codes.shape[1], rows[e + AHEAD])
+        _fetch_row(codes_at, scalars_at, stride, rows[e + AHEAD])
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -80,7 +78,7 @@ def _merge(rows: Any, distances: Any, expanded: Any, count: Any, beam: Any, new_
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _visit(visited: Any, mask: Any, mark: Any, i: Any) -> Any:
+def visit(visited: Any, mask: Any, mark: Any, i: Any) -> Any:
     """Mark row i as visited; False if it was already. A slot holds (mark, row); another mark means free."""
     key = (mark << np.uint64(32)) | np.uint64(np.uint32(i))
     at = np.uint32((np.uint64(np.uint32(i)) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
@@ -94,43 +92,39 @@ def _visit(visited: Any, mask: Any, mark: Any, i: Any) -> Any:
         at = (at + np.uint32(1)) & mask
 
 
-@njit(cache=True, nogil=True, inline="always")
-def is_visited(visited: Any, mask: Any, mark: Any, i: Any) -> Any:
-    """Whether row i is marked in a table that walk_one() filled with this mark; mask: uint32, its slots - 1."""
-    key = (mark << np.uint64(32)) | np.uint64(np.uint32(i))
-    at = np.uint32((np.uint64(np.uint32(i)) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
-    while (visited[np.uintp(at)] >> np.uint64(32)) == mark:
-        if visited[np.uintp(at)] == key:
-            return True
-        at = (at + np.uint32(1)) & mask
-    return False
-
-
 @njit(cache=True, nogil=True)
 def _score_rows(
     codes: Any, scalars: Any, bits: Any, rows: Any, m: Any, query: Any, twice: Any, offset: Any, out: Any
 ) -> None:
     """out[e] = distance of row rows[e] for e < m. Each width of codes has its loop: see kernels/dots.py."""
+    stride = codes.shape[1]
+    at = codes.ctypes.data
+    scalars_at = scalars.ctypes.data
+    query_at = query.ctypes.data
     if bits == 4:
         for e in range(m):
-            _fetch_ahead(codes, scalars, rows, e, m)
+            _fetch_ahead(at, scalars_at, stride, rows, e, m)
             i = rows[e]
-            out[e] = _distance(scalars, i, dot_4_bits(codes, i, query), twice, offset)
+            dot = code_dot_4(at + np.int64(i) * stride, query_at, stride)
+            out[e] = _distance(scalars, i, dot, twice, offset)
     elif bits == 2:
         for e in range(m):
-            _fetch_ahead(codes, scalars, rows, e, m)
+            _fetch_ahead(at, scalars_at, stride, rows, e, m)
             i = rows[e]
-            out[e] = _distance(scalars, i, dot_2_bits(codes, i, query), twice, offset)
+            dot = code_dot_2(at + np.int64(i) * stride, query_at, stride)
+            out[e] = _distance(scalars, i, dot, twice, offset)
     elif bits == 8:
         for e in range(m):
-            _fetch_ahead(codes, scalars, rows, e, m)
+            _fetch_ahead(at, scalars_at, stride, rows, e, m)
             i = rows[e]
-            out[e] = _distance(scalars, i, dot_8_bits(codes, i, query), twice, offset)
+            dot = code_dot_8(at + np.int64(i) * stride, query_at, stride)
+            out[e] = _distance(scalars, i, dot, twice, offset)
     else:
         for e in range(m):
-            _fetch_ahead(codes, scalars, rows, e, m)
+            _fetch_ahead(at, scalars_at, stride, rows, e, m)
             i = rows[e]
-            out[e] = _distance(scalars, i, dot_1_bit(codes, i, query), twice, offset)
+            dot = code_dot_1(at + np.int64(i) * stride, query_at, stride)
+            out[e] = _distance(scalars, i, dot, twice, offset)
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
@@ -174,7 +168,7 @@ def walk_one(
     m = 0
     for e in range(entries.shape[0]):
         i = entries[e]
-        if _visit(visited, mask, mark, i):
+        if visit(visited, mask, mark, i):
             fresh[m] = i
             m += 1
     room = (visited.shape[0] // 4) * 3 - degree
@@ -217,7 +211,7 @@ def walk_one(
             i = links[at, e]
             if i < 0:
                 break
-            if _visit(visited, mask, mark, i):
+            if visit(visited, mask, mark, i):
                 fresh[m] = i
                 m += 1
         z = best + 1
