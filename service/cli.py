@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from typer.exceptions import TyperException
 
+from decoder.errors import DecoderError, DecoderOptionsError
 from index.errors import BuildCancelledError, CorruptIndexError, OptionsError, VectorIndexError
 from index.option_checks import whole
 from index.options import BuildOptions, OpenOptions, SearchOptions
@@ -32,6 +33,9 @@ EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 SUBCOMMANDS = {"demo": "service.demo", "bench": "service.bench", "decoder": "service.decoder_cli"}
 """Command -> module whose `app` (a typer.Typer) becomes that command, where the module exists. Loaded when named."""
+
+_FLAGS_OF_THEIR_OWN = {"demo", "bench"}
+"""Commands whose flags are not named as the libraries' options are."""
 
 BUILD_DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(BuildOptions)}
 
@@ -246,7 +250,7 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The entry point: errors become one sentence and an exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    as_json, own_flags = "--json" in given, not SUBCOMMANDS.keys() & set(given[:1])
+    as_json, own_flags = "--json" in given, not _FLAGS_OF_THEIR_OWN & set(given[:1])
     try:
         _add_subcommands(given)
         code = app(given, standalone_mode=False)
@@ -254,9 +258,9 @@ def main(arguments: list[str] | None = None) -> int:
         code = EXIT_INTERRUPTED
     except BuildStoppedError as error:
         return _failed(error, error.exit_code, as_json=as_json, own_flags=own_flags)
-    except (SettingsError, OptionsError) as error:
+    except (SettingsError, OptionsError, DecoderOptionsError) as error:
         return _failed(error, EXIT_USAGE, as_json=as_json, own_flags=own_flags)
-    except (VectorIndexError, DataFolderInUseError, OSError) as error:
+    except (VectorIndexError, DecoderError, DataFolderInUseError, OSError) as error:
         return _failed(error, EXIT_FAILED, as_json=as_json, own_flags=own_flags)
     except TyperException as error:
         return _failed(error, EXIT_USAGE, as_json=as_json)
@@ -276,7 +280,7 @@ def _failed(error: BaseException, code: int, *, as_json: bool, own_flags: bool =
     """Say it. own_flags: the command's flags are named as the library's options are."""
     format_message = getattr(error, "format_message", None)
     sentence = format_message() if format_message is not None else str(error)
-    if isinstance(error, VectorIndexError) and own_flags:
+    if isinstance(error, VectorIndexError | DecoderError) and own_flags:
         sentence = in_flags(sentence)
     if as_json:
         print_json({"error": sentence, "kind": type(error).__name__})

@@ -8,9 +8,12 @@ from dataclasses import fields
 from index.options import BuildOptions, OpenOptions, SearchOptions
 
 _OPTIONS = {field.name for kind in (BuildOptions, OpenOptions, SearchOptions) for field in fields(kind)}
-_NAMES = sorted(
-    _OPTIONS | {"replace", "queries", "vector", "ids", "payload", "first", "size_mb"}, key=len, reverse=True
-)
+_OF_BUILDS_AND_QUERIES = {"replace", "queries", "vector", "ids", "payload", "first", "size_mb"}
+_OF_DECODERS = {
+    *("tensor", "dtype", "bias", "scale", "softcap", "vocab_size", "calibration"),
+    *("normalize", "mode", "logit_bias", "allowed", "banned", "logprobs", "on_bad"),
+}
+_NAMES = sorted(_OPTIONS | _OF_BUILDS_AND_QUERIES | _OF_DECODERS, key=len, reverse=True)
 _NAME = rf"(?<![\w/.\-])({'|'.join(_NAMES)})"
 _WITH_VALUE = re.compile(_NAME + r"""=(?:True\b|["']([^"'\s]+)["']|([\w./]*[\w/]))?""")
 _FIRST = re.compile(rf"^({'|'.join(_NAMES)})(?= (?:is|was|and \w+ were) )")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from starlette.testclient import TestClient
 
 from service.app import create_app
 from service.catalogue import Catalogue
+from service.errors import ConflictError
 from service.jobs.messages import BuildSpec, DecoderSpec, Spec
 from service.jobs.store import Job, JobStore
 from service.settings import Settings
@@ -208,18 +210,17 @@ def test_a_request_that_runs_while_it_is_deleted_is_answered(client, settings):
 
 
 def test_a_name_that_was_taken_meanwhile_is_not_overwritten(client, settings):
-    job = submit(client, "obedient")
-    wait_for(lambda: state_of(client, job)["phase"] == "scan", 30)
     decoders = client.app.state.parts.decoders
-    put_fake_decoder(decoders, "obedient", WEIGHT)
-    record = decoders.find("obedient").record
-    before = folders(settings)
-    with pytest.raises(Exception, match="already exists"):
-        opened = decoders.find("obedient").opened
-        decoders.publish(record, type(opened)(opened.head, Path("nowhere"), record, Path()), may_replace=False)
-    client.post(f"/v1/admin/builds/{job}/cancel")
-    ended(client, job)
-    assert folders(settings) == before
+    put_fake_decoder(decoders, "taken", WEIGHT)
+    record = decoders.find("taken").record
+    late = replaced(record, folder="late")
+    shutil.copytree(decoders.root / record.folder, decoders.root / "late")
+    opened = decoders.open(late)
+    with pytest.raises(ConflictError, match="already exists"):
+        decoders.publish(late, opened, may_replace=False)
+    assert opened.head.closed
+    assert folders(settings) == [record.folder]
+    assert best(client, "taken")
 
 
 def test_two_builds_of_one_decoder_are_refused(client):
