@@ -1,6 +1,7 @@
 """Bytes of tokens to text, as they come: a character is given out when its last byte is there, and never twice.
 
 push()     the characters that a token completed
+begins()   the place of a token in the text
 finish()   what is left; one U+FFFD for a character that never came to its end
 
 Invariant: the pieces joined are what decoding all bytes at once gives, in whatever portions the bytes came. A "character"
@@ -25,6 +26,17 @@ class Detokenizer:
     def push(self, piece: bytes) -> str:
         """The characters that these bytes complete."""
         return self._count(self._decoder.decode(piece))
+
+    def begins(self, piece: bytes) -> int:
+        """How many characters the text has before those of this piece, which comes next.
+
+        Bytes that go on with a character have the place of that character; others come after what it then is, U+FFFD.
+        """
+        pending, _ = self._decoder.getstate()
+        if not pending or not piece:
+            return self.characters
+        goes_on = piece[0] & 0xC0 == 0x80 and len(_Utf8("replace").decode(pending + piece[:1])) <= 1
+        return self.characters + (not goes_on)
 
     def finish(self) -> str:
         """What the last bytes stand for, now that no more come."""

@@ -88,10 +88,11 @@ class _Answer:
                 raise
             return Step(text=self._rest(), finish_reason="constraint")
         call = DecoderCall(sampled.candidates.mode, 1, time.perf_counter() - begun)
-        offset = self._offset + self._text.characters
         token_id = int(sampled.token_ids[0])
         self.tokens.append(token_id)
-        text = self._stops.push(self._text.push(self._pieces.of(token_id)))
+        piece = self._pieces.of(token_id)
+        offset = self._offset + self._text.begins(piece)
+        text = self._stops.push(self._text.push(piece))
         finish_reason = self._finish_reason(token_id)
         if finish_reason is not None and self._stops.found is None:
             text += self._rest()

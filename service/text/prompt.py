@@ -40,7 +40,7 @@ def prompt_of(
         elif not read and piece[:1] == b" ":
             stripped = strips_first_space if given is None else not given.startswith(b" ")
             piece = piece[1:] if stripped else piece
-        offsets.append(so_far.characters)
+        offsets.append(so_far.begins(piece))
         read += piece
         shown.append(so_far.push(piece))
     shown.append(so_far.finish())

@@ -46,6 +46,25 @@ def test_characters_are_counted_as_they_are_given_out():
     assert counts == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("pieces", "places"),
+    [
+        ([b"a", b"\xf0\x9f", b"\x98", b"\x80", b"b"], [0, 1, 1, 1, 2]),
+        ([b"\xf0\x9f", b"L", b"\xe2", b"\xf0\x9f\x98\x80"], [0, 1, 2, 3]),
+        ([b"\xe0", b"\x80", b"x"], [0, 1, 2]),
+        ([b"\xef\xbf", b"\xbd", b"x"], [0, 0, 1]),
+        ([b"\xf0", b"", b"\x9f"], [0, 0, 0]),
+    ],
+)
+def test_the_place_of_a_piece_is_that_of_its_first_character(pieces, places):
+    text, found, joined = Detokenizer(), [], ""
+    for piece in pieces:
+        found.append(text.begins(piece))
+        joined += text.push(piece)
+    assert found == places
+    assert len(joined) == text.characters
+
+
 @given(st.binary(max_size=60), st.lists(st.integers(0, 60), max_size=8))
 def test_pieces_joined_are_the_whole_decoded_at_once(everything, cuts):
     borders = [0, *sorted(min(cut, len(everything)) for cut in cuts), len(everything)]
