@@ -64,7 +64,9 @@ def exact_logits(layer: OutputLayer, hidden: Any, *, ids: Any = None) -> NDArray
     raw = np.empty((len(states), len(chosen)), np.float32)
     for state, line in zip(states, raw):
         score_rows(layer.bits, layer.kind, layer.bias, state, chosen, 0, len(chosen), line)
-    return layer.finish(raw)
+    logits = layer.finish(raw)
+    _require_finite_logits(np.isfinite(logits).all(axis=1))
+    return logits
 
 
 def exact_topk(
@@ -97,7 +99,9 @@ def exact_topk(
     answer = ExactAnswer(
         *(np.concatenate([getattr(scan, field.name) for scan in scans]) for field in dataclasses.fields(ExactAnswer))
     )
-    _require_sums(answer.log_partition)
+    # A logit that overflowed downwards is missing among the best of all tokens, where nothing was banned.
+    complete = (answer.counts == wanted) | bool(len(extra))
+    _require_finite_logits(np.isfinite(answer.log_partition) & complete)
     return answer
 
 
@@ -119,7 +123,7 @@ def exact_logprobs(
         part = slice(block * STATES_AT_ONCE, block * STATES_AT_ONCE + len(some))
         scan = _scan(layer, some, 0, threads, targets=targets.of(part))
         log_partition[part], ranks[part] = scan.log_partition, scan.before + 1
-    _require_sums(log_partition)
+    _require_finite_logits(np.isfinite(log_partition) & np.isfinite(targets.logits))
     return (targets.logits - log_partition).astype(np.float32), ranks.astype(np.int32)
 
 
@@ -247,12 +251,12 @@ def _log_partition(tops: NDArray[np.float32], sums: NDArray[np.float64]) -> NDAr
     return total
 
 
-def _require_sums(log_partition: NDArray[np.float64]) -> None:
-    """Logits past float32 make a state unanswerable though its components are finite."""
-    rows = np.flatnonzero(~np.isfinite(log_partition)).tolist()
+def _require_finite_logits(ok: NDArray[np.bool_]) -> None:
+    """Logits past float32 make a state unanswerable though its components are finite. ok: which states are fine, (n,)."""
+    rows = np.flatnonzero(~ok).tolist()
     if rows:
         raise BadHiddenError(
-            f"hidden row{'s' if len(rows) > 1 else ''} {named(rows)} of {len(log_partition)}: the logits overflow float32, "
+            f"hidden row{'s' if len(rows) > 1 else ''} {named(rows)} of {len(ok)}: the logits overflow float32, "
             "needed finite ones. The states are too large for these weights.",
             rows=rows,
         )

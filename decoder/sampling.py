@@ -6,9 +6,10 @@ draw()            one token; processed_logprobs() of all entries; log_partition(
 
 The cuts come in vLLM's documented order, which is Hugging Face's: temperature, top_k, top_p, min_p, each on what the one
 before left, renormalised. Exact entries weigh 1. The tail comes as a uniform sample of its tokens, each standing for w of
-them: mass counts w times, a draw gives the token in the sample (over many samples each token of the tail comes as often as
-it should), top_k counts w tokens, and a cut through an entry keeps the part of its weight that is inside. What is cut
-exactly: among exact entries everything; where a cut falls into the tail its place is known as well as the sample is large.
+them: mass counts w times, top_k counts w tokens, and a cut through an entry keeps the part of its weight that is inside. A
+draw gives the sampled token itself: over many samples each token of the tail comes as often as it should, as nearly as one
+sample knows the tail's mass. Cuts among exact entries are exact where that mass is; a cut that falls into the tail is placed
+as well as the sample knows it.
 Ties are cut by id: top_k keeps k tokens, never more.
 """
 
@@ -118,7 +119,8 @@ def processed_logprobs(entries: Entries, options: SamplingOptions) -> NDArray[np
     """Log-probability of each entry's token after temperature and cuts, float32 (m,); minus infinity where it was cut."""
     logits, weights = _cut(entries, options)
     found = np.where(weights > 0, logits - _log_sum(logits, weights), -np.inf)
-    return found.astype(np.float32)
+    with np.errstate(over="ignore"):
+        return found.astype(np.float32)
 
 
 def _tempered(entries: Entries, temperature: float) -> Floats:

@@ -238,7 +238,7 @@ def test_damaged_safetensors(tmp_path, header):
         (["model.tok_embeddings.weight", "output.weight", "model.layers.0.output.weight"], {}, "output.weight"),
         (["backbone.embeddings.weight"], {}, "backbone.embeddings.weight"),
         (["language_model.lm_head.weight", "vision_tower.embeddings.weight"], {}, "language_model.lm_head.weight"),
-        (["model.language_model.embed_tokens.weight", "v.visual.embeddings.weight"], {}, "model.language_model.embed_tokens.weight"),
+        (["a.llm.embed_tokens.weight", "v.visual.embeddings.weight"], {}, "a.llm.embed_tokens.weight"),
     ],
 )  # fmt: skip
 def test_which_tensor_is_the_layer(tmp_path, names, config, chosen):
