@@ -9,7 +9,6 @@ Each logit has the bits that a walk or a screen gives the same token. Ties stand
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -42,12 +41,14 @@ class Cancel(Protocol):
 class ExactAnswer:
     """The best tokens of n states, best first, filled to counts int32 (n,): past it ids are -1 and logits minus infinity.
 
-    token_ids int32 (n, k); logits float32 (n, k), a constraint's bias added; log_partition float64 (n,): log Z over all real
-    tokens, constraints left out; log_partition_processed float64 (n,): over those that may answer, with their biases.
+    token_ids int32 (n, k); logits float32 (n, k), a constraint's bias added; raw_logits float32 (n, k), without;
+    log_partition float64 (n,): log Z over all real tokens, constraints left out; log_partition_processed float64 (n,): over
+    those that may answer, with their biases.
     """
 
     token_ids: NDArray[np.int32]
     logits: NDArray[np.float32]
+    raw_logits: NDArray[np.float32]
     counts: NDArray[np.int32]
     log_partition: NDArray[np.float64]
     log_partition_processed: NDArray[np.float64]
@@ -60,12 +61,16 @@ def exact_logits(layer: OutputLayer, hidden: Any, *, ids: Any = None) -> NDArray
     """Logits float32 (n, V) of states (n, d), or (n, m) of the m token ids asked for."""
     states = as_states(hidden, layer.dim)
     require_finite(states)
-    chosen = np.arange(layer.vocab_size, dtype=np.int32) if ids is None else token_ids_of(ids, layer.vocab_size)
-    raw = np.empty((len(states), len(chosen)), np.float32)
-    for state, line in zip(states, raw):
-        score_rows(layer.bits, layer.kind, layer.bias, state, chosen, 0, len(chosen), line)
-    logits = layer.finish(raw)
-    _require_finite_logits(np.isfinite(logits).all(axis=1))
+    if ids is None:
+        logits = np.empty((len(states), layer.vocab_size), np.float32)
+        scale, softcap = np.float32(layer.scale), np.float32(layer.softcap or 0.0)
+        for at in range(0, len(states), STATES_AT_ONCE):
+            part = slice(at, at + STATES_AT_ONCE)
+            kernel.all_logits(layer.bits, layer.kind, layer.bias, scale, softcap, states[part], logits[part])
+    else:
+        chosen = token_ids_of(ids, layer.vocab_size)
+        logits = _logits_of(layer, states, np.broadcast_to(chosen, (len(states), len(chosen))))
+    _require_finite_logits(np.asarray(np.isfinite(logits).all(axis=1)))
     return logits
 
 
@@ -88,21 +93,30 @@ def exact_topk(
     require_finite(states)
     extra = _NO_EXTRA if plan is None or plan.empty else plan.extra(layer.vocab_size)
     scans = [_scan(layer, some, wanted, threads, extra=extra) for some in _blocks(states, cancel)]
-    if not scans:
-        return ExactAnswer(
-            np.empty((0, wanted), np.int32),
-            np.empty((0, wanted), np.float32),
-            np.empty(0, np.int32),
-            np.empty(0),
-            np.empty(0),
-        )
+    # The empty ones first: there may be no states at all.
+    ids = np.concatenate([np.empty((0, wanted), np.int32), *(scan.token_ids for scan in scans)])
+    logits = np.concatenate([np.empty((0, wanted), np.float32), *(scan.logits for scan in scans)])
     answer = ExactAnswer(
-        *(np.concatenate([getattr(scan, field.name) for scan in scans]) for field in dataclasses.fields(ExactAnswer))
+        token_ids=ids,
+        logits=logits,
+        # Summed anew, since taking the bias off again would round.
+        raw_logits=_logits_of(layer, states, ids) if len(extra) else logits,
+        counts=np.concatenate([np.empty(0, np.int32), *(scan.counts for scan in scans)]),
+        log_partition=np.concatenate([np.empty(0), *(scan.log_partition for scan in scans)]),
+        log_partition_processed=np.concatenate([np.empty(0), *(scan.log_partition_processed for scan in scans)]),
     )
     # A logit that overflowed downwards is missing among the best of all tokens, where nothing was banned.
-    complete = (answer.counts == wanted) | bool(len(extra))
-    _require_finite_logits(np.isfinite(answer.log_partition) & complete)
+    missing = answer.counts < (0 if len(extra) else wanted)
+    _require_finite_logits(np.isfinite(answer.log_partition) & ~missing)
     return answer
+
+
+def _logits_of(layer: OutputLayer, states: States, ids: NDArray[np.int32]) -> NDArray[np.float32]:
+    """Logits of the tokens ids[i] under state i, both (n, m); minus infinity where an id is -1."""
+    raw = np.empty(ids.shape, np.float32)
+    for state, line, out in zip(states, np.maximum(ids, 0), raw):
+        score_rows(layer.bits, layer.kind, layer.bias, state, line, 0, len(line), out)
+    return np.where(ids >= 0, layer.finish(raw), np.float32(-np.inf))
 
 
 def exact_logprobs(
@@ -114,10 +128,7 @@ def exact_logprobs(
     ids = token_ids_of(token_ids, layer.vocab_size)
     if len(ids) != len(states):
         raise DecoderOptionsError(f"token_ids has {len(ids)} entries, needed one for each of the {len(states)} states")
-    raw = np.empty(len(states), np.float32)
-    for i, state in enumerate(states):
-        score_rows(layer.bits, layer.kind, layer.bias, state, ids[i : i + 1], 0, 1, raw[i : i + 1])
-    targets = _Targets(ids, layer.finish(raw))
+    targets = _Targets(ids, _logits_of(layer, states, ids[:, None])[:, 0])
     log_partition, ranks = np.empty(len(states)), np.empty(len(states), np.int64)
     for block, some in enumerate(_blocks(states, cancel)):
         part = slice(block * STATES_AT_ONCE, block * STATES_AT_ONCE + len(some))

@@ -1,6 +1,7 @@
 """All rows of an output layer against one state or a few, and what is wanted of the logits kept while they are in cache.
 
-scan   for each state the k best tokens, the pieces of its log-sum-exp, and the rank of one token: never a table [n, V]
+scan         for each state the k best tokens, the pieces of its log-sum-exp, and the rank of one token: never a table [n, V]
+all_logits   the table
 
 Rows are read once, in the dtype in which they are stored, TILE at a time; each state's TILE logits are then folded into
 what is kept of it. The reading sets the pace of one state (float16: half the bytes of float32), arithmetic that of eight.
@@ -31,6 +32,8 @@ from index.kernels.scan import sift_down
 
 TILE = 96
 """Divisible by 3 and 4, the rows of a tile of dots.py, and by LANES."""
+BLOCK = 24
+"""Rows that all states pass before the next ones; between 3 and 96 the pace is the same."""
 PIECE = 42 * TILE
 LANES = 16
 
@@ -52,17 +55,16 @@ def _dots_of_one(rows: Any, kind: Any, size: Any, count: Any, state_at: Any, dim
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _dots_of_many(rows: Any, kind: Any, size: Any, count: Any, states: Any, to: Any, stride: Any) -> None:
-    """The same for several states: few rows at a time, which stay in the first cache while the states pass by twos."""
+    """The same for several states: BLOCK rows at a time, which stay in cache while the states pass by twos."""
     n, dim = states.shape
     states_at = states.ctypes.data
     last = rows + (count - 1) * size
-    block = 3 * max(1, min(8, 5000 // size))
-    for first in range(0, count, block):
+    for first in range(0, count, BLOCK):
         for s in range(0, n, 2):
             both = (states_at + 4 * dim * s, states_at + 4 * dim * min(s + 1, n - 1))
             line = to + stride * s
             apart = stride if s + 1 < n else 0
-            for r in range(first, min(first + block, count), 3):
+            for r in range(first, min(first + BLOCK, count), 3):
                 at = rows + r * size
                 here = (at, min(at + size, last), min(at + 2 * size, last))
                 if kind == FLOAT16:
@@ -169,6 +171,26 @@ def _finish(values: Any, count: Any, bias: Any, begin: Any, scale: Any, softcap:
         values[j] += bias[begin + j]
     if softcap != np.float32(0.0) or scale != np.float32(1.0):
         finish_in_place(values, scale, softcap)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def all_logits(weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, states: Any, out: Any) -> None:
+    """out[s, v] = logit of token v under state s. states: float32 (n, d); out: float32 (n, V); the rest as scan takes it."""
+    n, dim = states.shape
+    size = dim * 4 if kind == FLOAT32 else dim * 2
+    values = np.empty((n, TILE + 4), np.float32)
+    for begin in range(0, out.shape[1], TILE):
+        count = min(TILE, out.shape[1] - begin)
+        rows = weight.ctypes.data + np.int64(begin) * size
+        if n == 1:
+            _dots_of_one(rows, kind, size, count, states.ctypes.data, dim, values.ctypes.data)
+        else:
+            _dots_of_many(rows, kind, size, count, states, values.ctypes.data, 4 * (TILE + 4))
+        for s in range(n):
+            mine = values[s, :count]
+            _finish(mine, count, bias, begin, scale, softcap)
+            for j in range(count):
+                out[s, begin + j] = mine[j]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -78,6 +78,14 @@ def finish_logits(raw: Any, scale: Any, softcap: Any, out: Any) -> None:
     out[:] = [finish_one(value, scale, softcap) for value in raw]
 
 
+def all_logits(weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, states: Any, out: Any) -> None:
+    """out[s, v] = logit of token v under state s."""
+    ids = np.arange(out.shape[1])
+    for state, line in zip(states, out):
+        score_rows(weight, kind, bias, state, ids, 0, len(ids), line)
+        finish_in_place(line, scale, softcap)
+
+
 def _best(logits: Any, ids: Any, far: Any, who: Any) -> int:
     """Fill who and far with the best of these tokens and of what they hold; returns how many there are."""
     order = np.lexsort((ids, -logits))

@@ -31,6 +31,7 @@ def test_equals_float64(dtype, options):
     assert answer.token_ids.dtype == np.int32 and answer.logits.dtype == np.float32
     np.testing.assert_allclose(answer.log_partition, log_sum(logits64(layer, states)), atol=1e-5)
     np.testing.assert_array_equal(answer.log_partition, answer.log_partition_processed)
+    np.testing.assert_array_equal(answer.logits, answer.raw_logits)
     table = exact_logits(layer, states)
     assert table.shape == (5, layer.vocab_size) and table.dtype == np.float32
     np.testing.assert_allclose(table, logits64(layer, states), atol=1e-4)
@@ -120,6 +121,9 @@ def test_constraints_equal_the_reference():
     np.testing.assert_array_equal(answer.token_ids[:, :200], np.argsort(-moved, axis=1, kind="stable")[:, :200])
     np.testing.assert_allclose(answer.log_partition, log_sum(logits64(layer, states)), atol=1e-5)
     np.testing.assert_allclose(answer.log_partition_processed, log_sum(moved), atol=1e-5)
+    table, found = exact_logits(layer, states), answer.token_ids[:, :200]
+    np.testing.assert_array_equal(answer.raw_logits[:, :200], np.take_along_axis(table, found, axis=1))
+    assert (answer.raw_logits[:, 200:] == -np.inf).all()
 
 
 def test_logprobs_and_ranks_of_given_tokens():

@@ -147,6 +147,26 @@ class ScanContract:
             assert not np.isfinite(found.log_partition()).any()
 
 
+class AllLogitsContract:
+    fill: ClassVar[Callable[..., None]]
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("n, V", [(1, 1), (1, 100), (2, 96), (5, 203)])
+    def test_equals_float64(self, dtype, n, V):
+        layer, states = random_layer(V + 2, 19, dtype, softcap=4.0, vocab_size=V), random_states(n, 19)
+        out = np.full((n, V), np.nan, np.float32)
+        self.fill(layer.bits, layer.kind, layer.bias, np.float32(1.0), np.float32(4.0), states, out)
+        np.testing.assert_allclose(out, logits64(layer, states), atol=1e-5)
+
+
+class TestAllLogitsReference(AllLogitsContract):
+    fill = staticmethod(reference.all_logits)
+
+
+class TestAllLogitsNumba(AllLogitsContract):
+    fill = staticmethod(kernel.all_logits)
+
+
 class TestScanReference(ScanContract):
     scan = staticmethod(reference.scan)
     sort_best = staticmethod(reference.sort_best)
