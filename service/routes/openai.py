@@ -33,6 +33,9 @@ from service.text.running import HeldDecoder, Turns
 log = logging.getLogger("fullview.openai")
 
 _OWNER = "fullview"
+# OpenAI's clients ask again after these, unless they are told not to: the next answer would be the same, or as slow.
+_FINAL = frozenset({408, 409, 501, 507})
+_NO_RETRY = {"x-should-retry": "false"}
 _NO_STORE = {"cache-control": "no-store"}
 
 router = APIRouter(prefix="/v1")
@@ -58,8 +61,9 @@ def _in_openai_shape(route: Callable[[Request], Awaitable[Response]]) -> Callabl
             if problem is None:
                 raise
             status = 400 if problem.status == 422 else problem.status
+            headers = problem.headers | (_NO_RETRY if status in _FINAL else {})
             body = encode(_error_body(problem, error))
-            return Response(body, status_code=status, headers=problem.headers, media_type="application/json")
+            return Response(body, status_code=status, headers=headers, media_type="application/json")
 
     answer.__name__, answer.__doc__ = route.__name__, route.__doc__
     return answer

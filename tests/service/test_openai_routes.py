@@ -252,6 +252,7 @@ def test_a_deadline_ends_an_answer(tmp_path):
     with serving(tmp_path / "data", abc=(head, model)) as client:
         answer = client.post("/v1/completions?timeout=0.05", json={"model": "abc", "prompt": "a"})
         assert answer.status_code == 408 and "0.05 s" in answer.json()["error"]["message"]
+        assert answer.headers["x-should-retry"] == "false"
         streaming = client.post("/v1/completions?timeout=0.05", json={"model": "abc", "prompt": "a", "stream": True})
         assert streaming.status_code == 200 and "[DONE]" not in streaming.text
         assert json.loads(streaming.text.removeprefix("data: "))["error"]["code"] == "deadline"
