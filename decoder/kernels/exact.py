@@ -19,6 +19,7 @@ from decoder.kernels.dots import (
     BFLOAT16,
     FLOAT16,
     FLOAT32,
+    LANES,
     bfloat16_3x2,
     bfloat16_4,
     float16_3x2,
@@ -26,16 +27,15 @@ from decoder.kernels.dots import (
     float32_3x2,
     float32_4,
 )
-from decoder.kernels.exponent import exp_below_zero
+from decoder.kernels.fold import largest, sum_of_exponentials
 from decoder.kernels.score import finish_in_place
 from index.kernels.scan import sift_down
 
 TILE = 96
-"""Divisible by 3 and 4, the rows of a tile of dots.py, and by LANES."""
+"""Divisible by 3 and 4, the rows of a tile of dots.py, and by LANES. Kept with room for a tile that begins at its end."""
 BLOCK = 24
 """Rows that all states pass before the next ones; between 3 and 96 the pace is the same."""
 PIECE = 42 * TILE
-LANES = 16
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -73,44 +73,6 @@ def _dots_of_many(rows: Any, kind: Any, size: Any, count: Any, states: Any, to: 
                     bfloat16_3x2(here, both, dim, line + 4 * r, apart)
                 else:
                     float32_3x2(here, both, dim, line + 4 * r, apart)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _largest(values: Any, count: Any, lanes: Any) -> Any:
-    """The largest of the first `count` values; NaN counts as nothing."""
-    whole = count - count % LANES
-    for t in range(LANES):
-        lanes[t] = -np.inf
-    for at in range(0, whole, LANES):
-        some = values[at : at + LANES]
-        for t in range(LANES):
-            lanes[t] = some[t] if some[t] > lanes[t] else lanes[t]
-    top = np.float32(-np.inf)
-    for t in range(LANES):
-        top = max(top, lanes[t])
-    for at in range(whole, count):
-        top = max(top, values[at])
-    return top
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _sum_of_exponentials(values: Any, count: Any, top: Any, sums: Any) -> Any:
-    """Sum of exp(value - top) in float64. Overwrites the values. sums: float64 (LANES,), scratch."""
-    for j in range(count):
-        values[j] = exp_below_zero(values[j] - top)
-    whole = count - count % LANES
-    for t in range(LANES):
-        sums[t] = 0.0
-    for at in range(0, whole, LANES):
-        some = values[at : at + LANES]
-        for t in range(LANES):
-            sums[t] += np.float64(some[t])
-    total = 0.0
-    for t in range(LANES):
-        total += sums[t]
-    for at in range(whole, count):
-        total += np.float64(values[at])
-    return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -152,8 +114,8 @@ def _count_before(values: Any, count: Any, first: Any, target: Any, target_logit
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add_to_piece(values: Any, count: Any, top: Any, tops: Any, sums: Any, piece: Any, fresh: Any, parts: Any) -> None:
-    """Add exponentials of a tile to a piece of the log-sum-exp. Overwrites the values. fresh: nothing is in the piece yet."""
+def _add_to_piece(at: Any, count: Any, top: Any, tops: Any, sums: Any, piece: Any, fresh: Any) -> None:
+    """Add exponentials of padded values at an address to a piece of the log-sum-exp. fresh: the piece is still empty."""
     if fresh:
         tops[piece] = top
         sums[piece] = 0.0
@@ -161,16 +123,18 @@ def _add_to_piece(values: Any, count: Any, top: Any, tops: Any, sums: Any, piece
         sums[piece] *= np.exp(np.float64(tops[piece]) - np.float64(top))
         tops[piece] = top
     if tops[piece] > -np.inf:
-        sums[piece] += _sum_of_exponentials(values, count, tops[piece], parts)
+        sums[piece] += sum_of_exponentials(at, count, tops[piece])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _finish(values: Any, count: Any, bias: Any, begin: Any, scale: Any, softcap: Any) -> None:
-    """Dot products -> logits of tokens begin.. begin + count, in place."""
+    """Dot products -> logits of tokens begin.. begin + count, in place; minus infinity up to the next multiple of LANES."""
     for j in range(count):
         values[j] += bias[begin + j]
     if softcap != np.float32(0.0) or scale != np.float32(1.0):
-        finish_in_place(values, scale, softcap)
+        finish_in_place(values[:count], scale, softcap)
+    for j in range(count, -(-count // LANES) * LANES):
+        values[j] = -np.inf
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -187,10 +151,9 @@ def all_logits(weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, stat
         else:
             _dots_of_many(rows, kind, size, count, states, values.ctypes.data, 4 * (TILE + 4))
         for s in range(n):
-            mine = values[s, :count]
-            _finish(mine, count, bias, begin, scale, softcap)
+            _finish(values[s], count, bias, begin, scale, softcap)
             for j in range(count):
-                out[s, begin + j] = mine[j]
+                out[s, begin + j] = values[s, j]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -230,8 +193,7 @@ def scan(
     size = dim * 4 if kind == FLOAT32 else dim * 2
     values = np.empty((n, TILE + 4), np.float32)
     moved = np.empty(TILE, np.float32)
-    lanes = np.empty(LANES, np.float32)
-    parts = np.empty(LANES, np.float64)
+    moved_at = moved.ctypes.data
     for begin in range(first, last, TILE):
         count = min(TILE, last - begin)
         rows = weight.ctypes.data + np.int64(begin) * size
@@ -241,22 +203,25 @@ def scan(
             _dots_of_many(rows, kind, size, count, states, values.ctypes.data, 4 * (TILE + 4))
         piece = begin // PIECE
         fresh = begin % PIECE == 0
+        padded = -(-count // LANES) * LANES
         for s in range(n):
-            mine = values[s, :count]
+            mine = values[s]
+            at = values.ctypes.data + np.int64(s) * (4 * (TILE + 4))
             _finish(mine, count, bias, begin, scale, softcap)
-            top = _largest(mine, count, lanes)
+            top = largest(at, padded)
             if targets.shape[0] > 0:
                 ranks[s] += _count_before(mine, count, begin, targets[s], target_logits[s])
-            answers, best = mine, top
+            _add_to_piece(at, padded, top, tops[s], sums[s], piece, fresh)
             if extra.shape[0] > 0:
                 for j in range(count):
                     moved[j] = mine[j] + extra[begin + j]
-                answers, best = moved, _largest(moved, count, lanes)
-            if kept[s] < who.shape[1] or (who.shape[1] > 0 and -best < far[s, 0]):
-                kept[s] = _keep_best(answers, count, begin, kept[s], who[s], far[s])
-            if extra.shape[0] > 0:
-                _add_to_piece(moved, count, best, extra_tops[s], extra_sums[s], piece, fresh, parts)
-            _add_to_piece(mine, count, top, tops[s], sums[s], piece, fresh, parts)
+                for j in range(count, padded):
+                    moved[j] = -np.inf
+                mine = moved
+                top = largest(moved_at, padded)
+                _add_to_piece(moved_at, padded, top, extra_tops[s], extra_sums[s], piece, fresh)
+            if kept[s] < who.shape[1] or (who.shape[1] > 0 and -top < far[s, 0]):
+                kept[s] = _keep_best(mine, count, begin, kept[s], who[s], far[s])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
