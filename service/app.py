@@ -97,7 +97,14 @@ async def _running(
     }
     runner = JobRunner(store, settings, kinds, worker_command=worker_command)
     await asyncio.to_thread(runner.start)
-    own = AppParts(settings=settings, engine=engine, decoders=decoders, runner=runner, metrics=metrics)
+    own = AppParts(
+        settings=settings,
+        engine=engine,
+        decoders=decoders,
+        runner=runner,
+        metrics=metrics,
+        completions=asyncio.Semaphore(settings.completions_parallel),
+    )
     metrics.before_scrape(lambda: service_routes.collect(own))
     beat = asyncio.create_task(_beat(engine.pool.stalled_s))
     try:

@@ -73,6 +73,9 @@ class Settings(BaseSettings):
         ge=1,
         description="Most tokens that a completion may ask for; a chat that asks for none gets up to so many.",
     )
+    completions_parallel: int = Field(
+        8, ge=1, description="Completions under way at once, each with the memory of its context; others wait."
+    )
     query_timeout_s: float = Field(30.0, gt=0, description="Seconds after which a request is given up with 408.")
     completion_timeout_s: float = Field(600.0, gt=0, description="The same for completions and chats.")
     builds_parallel: int = Field(1, ge=1, description="Builds that run at once; others are queued.")

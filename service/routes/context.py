@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import dataclass
 
@@ -26,6 +27,8 @@ class AppParts:
     decoders: Decoders
     runner: JobRunner
     metrics: Metrics
+    completions: asyncio.Semaphore
+    """Held by each completion that is under way."""
     draining: bool = False
     """True after SIGTERM: readiness says so, and streams end."""
 

@@ -184,14 +184,13 @@ async def _answer(
 
 
 async def _whole(work: _Work, request: Request) -> dict[str, object]:
-    choices = []
-    for index, prompt in enumerate(work.prompts):
-        choice = Choice(index, len(prompt.ids))
-        async for step in work.run(prompt):
-            choice.add(step)
-            if await request.is_disconnected():
-                raise ClientDisconnect
-        choices.append(choice)
+    choices = [Choice(index, len(prompt.ids)) for index, prompt in enumerate(work.prompts)]
+    async with work.turns.after(work.own.completions):
+        for choice, prompt in zip(choices, work.prompts):
+            async for step in work.run(prompt):
+                choice.add(step)
+                if await request.is_disconnected():
+                    raise ClientDisconnect
     return work.shape.whole(choices)
 
 
@@ -199,14 +198,15 @@ async def _events(work: _Work, request: Request) -> AsyncIterator[bytes]:
     """Server-sent events: a chunk for each step that brought something."""
     choices = [Choice(index, len(prompt.ids)) for index, prompt in enumerate(work.prompts)]
     try:
-        for choice, prompt in zip(choices, work.prompts):
-            opening = work.shape.opening(choice.index)
-            if opening is not None:
-                yield _event(opening)
-            async for step in work.run(prompt):
-                choice.count(step)
-                if step.text or step.scores or step.finish_reason is not None:
-                    yield _event(work.shape.chunk(choice.index, step))
+        async with work.turns.after(work.own.completions):
+            for choice, prompt in zip(choices, work.prompts):
+                opening = work.shape.opening(choice.index)
+                if opening is not None:
+                    yield _event(opening)
+                async for step in work.run(prompt):
+                    choice.count(step)
+                    if step.text or step.scores or step.finish_reason is not None:
+                        yield _event(work.shape.chunk(choice.index, step))
     except Exception as error:
         problem = status_of(error)
         if problem is None:

@@ -9,6 +9,8 @@ takes its answer with it: the step that runs is the last.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -68,6 +70,18 @@ class Turns:
             return await self._pool.run(work, timeout_s=left, release=self._held.release)
         except DeadlineError:
             raise self._too_late() from None
+
+    @contextlib.asynccontextmanager
+    async def after(self, others: asyncio.Semaphore) -> AsyncIterator[None]:
+        """Wait until fewer others are under way. Raises DeadlineError."""
+        try:
+            await asyncio.wait_for(others.acquire(), self._deadline - time.monotonic())
+        except TimeoutError:
+            raise self._too_late() from None
+        try:
+            yield
+        finally:
+            others.release()
 
     async def steps_of(self, steps: Iterator[Step]) -> AsyncIterator[Step]:
         """One by one."""

@@ -8,6 +8,7 @@ import pytest
 from fake_index import PAYLOAD, VECTORS, open_fake, put_fake
 from starlette.testclient import TestClient
 
+from service.answers import OPENAI_PATHS
 from service.app import create_app
 from service.gate import OPEN_PATHS
 from service.settings import Settings
@@ -20,7 +21,7 @@ def every_route(app):
     found = []
     for path, operations in app.openapi()["paths"].items():
         filled = path
-        for name in ("collection", "job", "upload", "field", "name", "point"):
+        for name in ("collection", "job", "upload", "field", "name", "point", "model"):
             filled = filled.replace(f"{{{name}}}", "x")
         found += [(method.upper(), filled) for method in operations]
     return [*found, ("GET", "/openapi.json"), ("GET", "/nowhere"), ("GET", "/docs")]
@@ -32,12 +33,15 @@ ROUTES = every_route(create_app(Settings()))
 def check_error(answer, status=None):
     assert answer.headers["content-type"] == "application/json"
     body = answer.json()
+    if status is not None:
+        assert answer.status_code == status, answer.text
+    if answer.url.path.startswith(OPENAI_PATHS):
+        assert body["error"].keys() == {"message", "type", "param", "code"} and body["error"]["message"]
+        return body
     assert body.keys() == {"status", "time", "code", "request_id"}
     assert body["status"].keys() == {"error"}
     assert body["status"]["error"]
     assert answer.headers["x-request-id"] == body["request_id"]
-    if status is not None:
-        assert answer.status_code == status, answer.text
     return body
 
 
@@ -149,9 +153,13 @@ def test_s48_statuses(open_client, method, path, status):
 
 
 def test_openai_routes_fail_in_their_own_shape(open_client):
-    answer = open_client.post("/v1/chat/completions", json={})
-    assert answer.status_code == 404
-    assert answer.json()["error"].keys() == {"message", "type", "param", "code"}
+    body = check_error(open_client.post("/v1/chat/completions", json={}), 400)
+    assert body["error"]["param"] == "model"
+    check_error(open_client.post("/v1/completions", json={"model": "x", "prompt": "a"}), 404)
+    check_error(open_client.get("/v1/models/x/y"), 404)
+    check_error(open_client.delete("/v1/models"), 405)
+    check_error(open_client.post("/v1/completions", content=b"x" * 200_000, headers=JSON), 413)
+    check_error(open_client.post("/v1/completions", content=b"{}", headers={"content-type": "text/plain"}), 415)
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", ""])

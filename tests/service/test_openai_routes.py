@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 import pytest
+from httpx2 import ASGITransport, AsyncClient
 from live import wait_for
 from text_server import FOUR, always, chain, chatted, completed, refused, serving, streamed
 
@@ -318,8 +319,6 @@ def test_searches_get_their_turn_between_the_tokens_of_an_answer(tmp_path):
 
         async def both():
             async def ask():
-                from httpx2 import ASGITransport, AsyncClient
-
                 async with AsyncClient(transport=ASGITransport(client.app), base_url="http://test") as asking:
                     body = {"model": "abc", "prompt": "a", "max_tokens": 2000}
                     return await asking.post("/v1/completions", json=body, timeout=60)
@@ -332,3 +331,28 @@ def test_searches_get_their_turn_between_the_tokens_of_an_answer(tmp_path):
 
         during, answer = client.portal.call(both)
         assert answer.status_code == 200 and during < 1000
+
+
+def test_completions_beyond_those_that_may_run_wait_for_their_turn(tmp_path):
+    head, model = chain(ABC, wait=threading.Event())
+    with serving(tmp_path / "data", {"completions_parallel": 1, "threads": 2}, abc=(head, model)) as client:
+
+        async def ask(path):
+            async with AsyncClient(transport=ASGITransport(client.app), base_url="http://test") as asking:
+                body = {"model": "abc", "prompt": "a", "max_tokens": 3, "temperature": 0}
+                return await asking.post(path, json=body, timeout=60)
+
+        async def three():
+            first = asyncio.create_task(ask("/v1/completions"))
+            while not model.blocks:
+                await asyncio.sleep(0.001)
+            second = asyncio.create_task(ask("/v1/completions"))
+            late = await ask("/v1/completions?timeout=0.05")
+            begun = len(model.blocks)
+            model.wait.set()
+            return late, begun, await first, await second
+
+        late, begun, first, second = client.portal.call(three)
+        assert late.status_code == 408 and begun == 1
+        assert first.json()["choices"] == second.json()["choices"]
+        assert client.decoders.leases["abc"].open == 0
