@@ -9,7 +9,8 @@ from index.errors import VectorIndexError
 from index.exact import RecallEstimate
 from index.hits import Hits, Work
 from index.options import BuildOptions, IoMode, Metric, OpenOptions, PreviewKind, SearchOptions
-from index.report import BuildProgress, BuildReport
+from index.progress import BuildProgress
+from index.report import BuildReport
 from index.search import OpenIndex, open_index
 
 __all__ = [

@@ -40,7 +40,8 @@ from index.preview.flat import FlatPreview
 from index.preview.graph import GraphPreview
 from index.preview.ivf import IvfPreview, code_bits
 from index.preview.ivf_build import IvfParts, ListOptions, build_ivf, order_by_lists
-from index.report import BuildReport, Cancel, OnProgress, Steps
+from index.progress import Cancel, OnProgress, Steps
+from index.report import BuildReport
 from index.rerank import Places
 from index.sources import VectorSource, open_source
 from index.tune import BEAMS, TuneQueries, Tuner, points_of_few, true_rows, useful

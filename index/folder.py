@@ -28,8 +28,8 @@ from index.preview import Groups, Preview
 from index.preview.flat import FlatPreview
 from index.preview.graph import GraphPreview
 from index.preview.ivf import IvfPreview, code_bits
-from index.preview.resident import load_resident
 from index.rerank import Places
+from index.resident import load_resident
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from index.fullview import VectorFileWriter
 from index.fullview.layout import PageLayout
 from index.ids import canonical_id
 from index.options import Metric
-from index.report import Steps
+from index.progress import Steps
 from index.sources import BadRow, Block, VectorSource, find_bad_rows
 
 BUCKET_BYTES = 64_000_000

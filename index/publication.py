@@ -24,6 +24,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from index.descriptor import KINDS
@@ -32,11 +33,26 @@ from index.manifest import MANIFEST_NAME, MARKER_NAME, files_of, read_manifest
 
 log = logging.getLogger(__name__)
 
-_VECTORS_NAME = "vectors.bin"
-_ALL_NAMES = (
-    _VECTORS_NAME, "vectors.sum", "ids/table.bin", "ids/codes.npy", "payload/data.bin", "codes.npy", "scalars.npy",
-    "links.npy", "entries.npy", "mean.npy", "groups.npy", "report.json", "lists/offsets.npy", "lists/centroids.npy",
-    "lists/centroid_scalars.npy", "lists/codebooks.npy", "lists/route.bin",
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a folder is. word, a: for sentences; data: the file that it has beside its manifest; names: all it may have."""
+
+    word: str
+    a: str
+    data: str
+    names: tuple[str, ...]
+
+
+INDEX = Kind(
+    "index",
+    "an index",
+    "vectors.bin",
+    (
+        "vectors.bin", "vectors.sum", "ids/table.bin", "ids/codes.npy", "payload/data.bin", "codes.npy", "scalars.npy",
+        "links.npy", "entries.npy", "mean.npy", "groups.npy", "report.json", "lists/offsets.npy", "lists/centroids.npy",
+        "lists/centroid_scalars.npy", "lists/codebooks.npy", "lists/route.bin",
+    ),
 )  # fmt: skip
 _BUILDING, _OLD = ".building-", ".old-"
 _ASIDE = re.compile(rf"\.(.+)({re.escape(_BUILDING)}|{re.escape(_OLD)})[0-9a-f]{{8}}", re.DOTALL)
@@ -45,14 +61,14 @@ _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 
 
-def require_place(target: Path, *, replace: bool) -> Path:
-    """Where an index for `target` goes, absolute: `target`, or what a symbolic link there leads to.
+def require_place(target: Path, *, replace: bool, kind: Kind = INDEX) -> Path:
+    """Where an index (or what `kind` says) for `target` goes, absolute: `target`, or what a symbolic link there leads to.
 
     Raises OptionsError for a path where no folder can be made. Raises IndexExistsError unless nothing is there, or, with
     replace, an empty folder or an index without files of anyone else, which would be lost. A damaged index may be
     replaced, one of another format version not (UnsupportedFormatError).
     """
-    place = _place(target)
+    place = _place(target, kind)
     try:
         there = place.lstat()
     except FileNotFoundError:
@@ -60,38 +76,38 @@ def require_place(target: Path, *, replace: bool) -> Path:
             return place
         there = None  # a link that leads nowhere
     except OSError as error:
-        raise _unfit(place, error) from None
+        raise _unfit(place, error, kind) from None
     try:
         empty = there is not None and stat.S_ISDIR(there.st_mode) and not any(place.iterdir())
-        known = is_index(place)
+        known = is_kind(place, kind)
         if known and not replace:
-            raise IndexExistsError(f"{target} is an index already. Choose another place, or build with replace=True.")
+            raise IndexExistsError(f"{target} is {kind.a} already. Choose another place, or build with replace=True.")
         if not known and not (empty and replace):
-            kind = "a link to nothing" if there is None else KINDS[stat.S_IFMT(there.st_mode)]
-            which = "an empty folder" if empty else "a folder that is not an index" if kind == "a folder" else kind
+            found = "a link to nothing" if there is None else KINDS[stat.S_IFMT(there.st_mode)]
+            which = "an empty folder" if empty else f"a folder that is not {kind.a}" if found == "a folder" else found
             raise IndexExistsError(
-                f"{target} is there already and is {which}. fullview replaces only an index: choose another OUT."
+                f"{target} is there already and is {which}. fullview replaces only {kind.a}: choose another OUT."
             )
         if place.is_mount():
             raise OptionsError(f"{target} is where a file system is mounted: no folder can replace it. Name one in it.")
         if known:
-            _require_no_others(place)
+            _require_no_others(place, kind)
     except PermissionError as error:
-        raise _unfit(place, error) from None
+        raise _unfit(place, error, kind) from None
     return place
 
 
-def is_index(folder: Path) -> bool:
-    """Whether the folder is an index, damaged or not: it holds a manifest and a file of vectors."""
-    return (folder / MANIFEST_NAME).is_file() and (folder / _VECTORS_NAME).is_file()
+def is_kind(folder: Path, kind: Kind) -> bool:
+    """Whether the folder is of that kind, damaged or not: it holds a manifest and the kind's data."""
+    return (folder / MANIFEST_NAME).is_file() and (folder / kind.data).is_file()
 
 
-def temporary_sibling(final: Path | str) -> Path:
+def temporary_sibling(final: Path | str, *, kind: Kind = INDEX) -> Path:
     """A new, locked folder beside `final`, empty but for its marker, for publish() or discard().
 
     Raises OptionsError where none can be made, DiskFullError where there is no room for one.
     """
-    final = _place(final)
+    final = _place(final, kind)
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         while True:
@@ -100,7 +116,7 @@ def temporary_sibling(final: Path | str) -> Path:
                 temporary.mkdir()
                 break
     except OSError as error:
-        raise _unfit(final, error) from None
+        raise _unfit(final, error, kind) from None
     # Locked before it is marked: what is marked and can be locked is a leftover.
     with contextlib.suppress(OSError):  # a file system without locks; there remove_leftovers() spares everything
         fd = _lock(temporary)
@@ -110,11 +126,11 @@ def temporary_sibling(final: Path | str) -> Path:
         _mark(temporary)
     except OSError as error:
         discard(temporary)
-        raise _unfit(final, error) from None
+        raise _unfit(final, error, kind) from None
     return temporary
 
 
-def publish(temporary: Path | str, final: Path | str, *, replace: bool = False) -> None:
+def publish(temporary: Path | str, final: Path | str, *, replace: bool = False, kind: Kind = INDEX) -> None:
     """Put the folder at its final place: everything is on the device first, then one rename.
 
     A symbolic link at `final` stays, what it leads to is replaced. Raises IndexExistsError where something non-empty is
@@ -122,7 +138,7 @@ def publish(temporary: Path | str, final: Path | str, *, replace: bool = False) 
     manifest lists them; who has it open keeps reading it. With replace also what require_place() raises. After an error
     `temporary` is still there: discard() it.
     """
-    temporary, final = Path(temporary).absolute(), _place(final)
+    temporary, final = Path(temporary).absolute(), _place(final, kind)
     for path in files_of(temporary):
         _fsync(path)
     for path in [*(path for path in temporary.rglob("*") if path.is_dir()), temporary]:
@@ -135,10 +151,10 @@ def publish(temporary: Path | str, final: Path | str, *, replace: bool = False) 
             raise
         if not replace:
             raise IndexExistsError(
-                f"{final} is already there, the index was not put in its place. Remove it, choose another place, or "
+                f"{final} is already there, the {kind.word} was not put in its place. Remove it, choose another place, or "
                 "build with replace=True."
             ) from None
-        require_place(final, replace=True)
+        require_place(final, replace=True, kind=kind)
         with contextlib.suppress(OSError):
             _mark(final)
         old = _exchange(temporary, final)
@@ -146,7 +162,7 @@ def publish(temporary: Path | str, final: Path | str, *, replace: bool = False) 
     _fsync(final)
     _fsync(final.parent)
     if old is not None:
-        _remove_listed(old)
+        _remove_listed(old, kind)
     _unlock(temporary)
 
 
@@ -194,7 +210,7 @@ def remove_leftovers(parent: Path | str) -> list[Path]:
 _LOCKS: dict[Path, int] = {}
 
 
-def _place(final: Path | str) -> Path:
+def _place(final: Path | str, kind: Kind) -> Path:
     """`final`, absolute, or where a symbolic link there leads to. Raises OptionsError for what is no path."""
     path = Path(final)
     if "\0" in str(path):
@@ -204,53 +220,53 @@ def _place(final: Path | str) -> Path:
         if path.is_symlink() or path.name == "..":
             path = Path(os.path.realpath(path))
     except OSError as error:
-        raise _unfit(path, error) from None
+        raise _unfit(path, error, kind) from None
     size = len(os.fsencode(path.name))
     if size > _NAME_BYTES_MAX:
         raise OptionsError(
-            f"The name {path.name[:40]}... has {size} bytes, an index's folder has at most {_NAME_BYTES_MAX}. "
+            f"The name {path.name[:40]}... has {size} bytes, {kind.a}'s folder has at most {_NAME_BYTES_MAX}. "
             "Choose a shorter one."
         )
     return path
 
 
-def _unfit(place: Path, error: OSError) -> OptionsError | DiskFullError:
+def _unfit(place: Path, error: OSError, kind: Kind) -> OptionsError | DiskFullError:
     """Why no folder can be made at a place."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         free = next(shutil.disk_usage(folder).free for folder in place.parents if folder.is_dir())
         return DiskFullError(path=place.parent, needed_bytes=free + 4096, free_bytes=free)
     return OptionsError(
-        f"No index can be built at {place}: {error.strerror} ({error.filename or place}). "
+        f"No {kind.word} can be built at {place}: {error.strerror} ({error.filename or place}). "
         "It needs a folder in which this user may make folders; choose another place."
     )
 
 
-def _require_no_others(folder: Path) -> None:
+def _require_no_others(folder: Path, kind: Kind) -> None:
     """Raise IndexExistsError where something in an index's folder is not the index's."""
-    listed = _listed(folder)
+    listed = _listed(folder, kind)
     for path in sorted(folder.rglob("*")):
         if (name := path.relative_to(folder).as_posix()) not in listed:
             raise IndexExistsError(
-                f"{folder / name} is not part of the index in {folder}, and replacing that would remove it. "
+                f"{folder / name} is not part of the {kind.word} in {folder}, and replacing that would remove it. "
                 "Move it elsewhere, or choose another place."
             )
 
 
-def _listed(folder: Path) -> set[str]:
+def _listed(folder: Path, kind: Kind) -> set[str]:
     """The files that make up an index, and the folders that hold them; where its manifest is damaged, all that may."""
     try:
         names: Collection[str] = read_manifest(folder, sizes=False).files
     except CorruptIndexError:
-        names = _ALL_NAMES
+        names = kind.names
     folders = {parent.as_posix() for name in names for parent in PurePosixPath(name).parents}
     return folders | set(names) | {MANIFEST_NAME, MARKER_NAME}
 
 
-def _remove_listed(folder: Path) -> None:
+def _remove_listed(folder: Path, kind: Kind) -> None:
     """Remove an index, and nothing else in its folder; the manifest goes last, so that what is left can be judged."""
     try:
-        _require_no_others(folder)
-        names = sorted(_listed(folder) - {MANIFEST_NAME, "."}, reverse=True)
+        _require_no_others(folder, kind)
+        names = sorted(_listed(folder, kind) - {MANIFEST_NAME, "."}, reverse=True)
         for name in [*names, MANIFEST_NAME]:
             path = folder / name
             with contextlib.suppress(FileNotFoundError):  # another process may be removing it too

@@ -25,7 +25,7 @@ from index.errors import VectorIndexError
 from index.folder import open_generation
 from index.manifest import FORMAT_VERSION, Manifest
 from index.options import BuildOptions, OpenOptions
-from index.report import anonymous_bytes
+from index.progress import anonymous_bytes
 from index.search import OpenIndex
 
 FRESH_ROWS = 100_000

@@ -2,6 +2,7 @@
 
 code_dot_1 .. code_dot_8    one code of 1, 2, 4 or 8 bits a dimension with one int8 query in planes
 int8_dot                    one int8 row with one int8 query
+four_code_dots              four 8-bit codes that follow each other with one int16 query: the query is widened and read once
 
 Sixteen bytes at a time are widened to 16 bits, multiplied and added in pairs (one instruction where the processor has
 AVX2: vpmaddwd, which cannot overflow here), and the pairs summed in 32 bits. Addresses and sizes in, int32 out: no arrays,
@@ -131,3 +132,48 @@ def _same(kind: Any, value: int) -> Any:
 
 code_dot_1, code_dot_2, code_dot_4, code_dot_8 = (_dot(bits, signed=False) for bits in (1, 2, 4, 8))
 int8_dot = _dot(8, signed=True)
+
+
+@intrinsic
+def four_code_dots(typing_context: Any, rows: Any, query: Any, width: Any, out: Any) -> Any:
+    """Write int32 dots of four consecutive uint8 rows of `width` bytes, a multiple of 16, with an int16 query, to out."""
+    signature = types.void(types.intp, types.intp, types.intp, types.intp)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        rows, query, width, out = args
+        features = context.codegen().magic_tuple()[2]
+        starts = [builder.add(rows, builder.mul(width, _LONG(r))) for r in range(4)]
+
+        def load(address: Any, kind: Any) -> Any:
+            return builder.load(builder.inttoptr(address, kind.as_pointer()), align=1)
+
+        def body(t: Any, totals: list[Any]) -> list[Any]:
+            right = load(builder.add(query, builder.add(t, t)), _HALVES)
+            left = [builder.zext(load(builder.add(start, t), _BYTES), _HALVES) for start in starts]
+            return [builder.add(total, _products(builder, features, one, right)) for total, one in zip(totals, left)]
+
+        totals = _loop(builder, _LONG(0), width, LANES, [ir.Constant(_PAIRS, None)] * 4, body)
+        # Pairs of rows are halved together: <8> + <8> -> <8> twice, then <4>, one lane a row.
+        ab, cd = (_halve(builder, totals[r], totals[r + 1]) for r in (0, 2))
+        low, high = (_pick(builder, ab, cd, places) for places in _FOURS)
+        quads = builder.add(low, high)
+        low, high = (_pick(builder, quads, quads, places) for places in _LAST)
+        pointer = builder.inttoptr(out, ir.VectorType(_WORD, 4).as_pointer())
+        builder.store(builder.add(low, high), pointer, align=4)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+_FOURS = ([0, 1, 4, 5, 8, 9, 12, 13], [2, 3, 6, 7, 10, 11, 14, 15])
+_LAST = ([0, 2, 4, 6], [1, 3, 5, 7])
+
+
+def _pick(builder: Any, a: Any, b: Any, places: list[int]) -> Any:
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_WORD, len(places)), places))
+
+
+def _halve(builder: Any, a: Any, b: Any) -> Any:
+    """<8 x i32>: the halves of a added, then those of b."""
+    low = _pick(builder, a, b, [0, 1, 2, 3, 8, 9, 10, 11])
+    return builder.add(low, _pick(builder, a, b, [4, 5, 6, 7, 12, 13, 14, 15]))

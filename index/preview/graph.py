@@ -14,7 +14,7 @@ from index.disk import save_array
 from index.kernels import walk
 from index.options import PreviewKind
 from index.preview.base import Candidates, Scratch
-from index.preview.resident import load_resident
+from index.resident import load_resident
 
 
 @dataclass(frozen=True, slots=True)

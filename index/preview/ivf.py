@@ -19,8 +19,8 @@ from index.disk import save_array
 from index.kernels import lists as kernels
 from index.options import PreviewKind
 from index.preview.base import Candidates, Scratch
-from index.preview.resident import load_resident
 from index.preview.route import LISTS_FOLDER, Route
+from index.resident import load_resident
 
 KEPT = 300
 """Candidates kept beside those asked for, so that the stop rule, not the heap, decides how many are read."""

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 from pages import REPOSITORY, page, section, thing_named, things_named_in
 
-from index.report import PHASES
+from index.progress import PHASES
 
 PAGE = page("docs/structure.md")
 

@@ -12,7 +12,7 @@ from index.codes import Coder
 from index.errors import BadRowsError, BuildCancelledError
 from index.fullview import PageLayout, VectorFile, aligned_pages
 from index.options import Metric
-from index.report import Steps
+from index.progress import Steps
 from index.sources import open_source
 
 

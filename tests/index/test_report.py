@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from index.errors import BuildCancelledError
-from index.report import PHASES, BuildReport, Steps, anonymous_bytes
+from index.progress import PHASES, Steps, anonymous_bytes
+from index.report import BuildReport
 
 
 def test_events_are_few_and_the_last_of_a_phase_is_never_left_out():

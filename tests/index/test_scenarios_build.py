@@ -16,7 +16,7 @@ from brute_force import require_reference, same_hits
 
 from index import BuildOptions, SearchOptions, build, check_build, open_index
 from index.errors import BudgetTooSmallError, BuildCancelledError, DiskFullError
-from index.report import PHASES
+from index.progress import PHASES
 
 
 def random_rows(n: int, dim: int, seed: int = 0) -> np.ndarray:
@@ -55,7 +55,7 @@ MEASURE = """
 import sys, time
 import numpy as np
 from index import BuildOptions, build, open_index
-from index.report import anonymous_bytes
+from index.progress import anonymous_bytes
 
 source, out, megabytes = sys.argv[1], sys.argv[2], float(sys.argv[3])
 rows = np.load(source, mmap_mode="r")

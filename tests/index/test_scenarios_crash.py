@@ -15,7 +15,7 @@ from brute_force import require_reference, same_hits
 
 from index import BuildOptions, build, open_index, publication
 from index.errors import UnknownIndexError
-from index.report import PHASES
+from index.progress import PHASES
 
 
 def random_rows(n: int, dim: int, seed: int = 0) -> np.ndarray:

@@ -14,7 +14,7 @@ from rich.console import Console
 from index import build, open_index
 from index.errors import OptionsError
 from index.options import BuildOptions
-from index.report import BuildProgress
+from index.progress import BuildProgress
 from service import cli
 from service.build_progress import BuildProgressBar
 from service.query_files import read_queries
