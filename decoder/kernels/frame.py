@@ -1,0 +1,70 @@
+"""One state into the frame of the codes: projected, quantised, and the place where its walk begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from decoder.kernels.dots import FLOAT16, FLOAT32, float16_1, float16_4, float32_1, float32_4
+
+
+@njit(cache=True, nogil=True)
+def project(projection: Any, kind: Any, moved: Any, out: Any) -> None:
+    """out[i] = projection[i] . moved for all m rows.
+
+    projection: (m, d) float32, or uint16 with the bits of float16, as `kind` says (FLOAT32, FLOAT16 of dots.py); moved:
+    float32 (d,); out: float32 (>= m,); all contiguous.
+    """
+    m, dim = projection.shape
+    rows = projection.ctypes.data
+    at = moved.ctypes.data
+    to = out.ctypes.data
+    size = 2 * dim if kind == FLOAT16 else 4 * dim
+    i = 0
+    while i + 4 <= m:
+        row = rows + np.int64(i) * size
+        four = (row, row + size, row + 2 * size, row + 3 * size)
+        if kind == FLOAT16:
+            float16_4(four, (at,), dim, to + 4 * i, 0)
+        else:
+            float32_4(four, (at,), dim, to + 4 * i, 0)
+        i += 4
+    while i < m:
+        row = rows + np.int64(i) * size
+        if kind == FLOAT16:
+            float16_1((row,), (at,), dim, to + 4 * i, 0)
+        else:
+            float32_1((row,), (at,), dim, to + 4 * i, 0)
+        i += 1
+
+
+@njit(cache=True, nogil=True)
+def quantise(values: Any, out: Any) -> Any:
+    """values float32 (w,) = scale * out int8 (w,), nearly; returns (scale, sum of out), both float32."""
+    largest = np.float32(1e-30)
+    for t in range(values.shape[0]):
+        largest = max(largest, abs(values[t]))
+    scale = largest / np.float32(127.0)
+    inverse = np.float32(1.0) / scale
+    total = np.int32(0)
+    for t in range(values.shape[0]):
+        level = np.int32(np.rint(values[t] * inverse))
+        out[t] = np.int8(level)
+        total = np.int32(total + level)
+    return scale, np.float32(total)
+
+
+@njit(cache=True, nogil=True)
+def nearest_centroid(centroids: Any, halves: Any, query: Any, scores: Any) -> Any:
+    """The centroid nearest to the query's leading coordinates; scores: float32 (c,), scratch."""
+    if centroids.shape[0] == 1:
+        return 0
+    project(centroids, FLOAT32, query[: centroids.shape[1]], scores)
+    best = 0
+    for c in range(centroids.shape[0]):
+        scores[c] -= halves[c]
+        if scores[c] > scores[best]:
+            best = c
+    return best

@@ -1,0 +1,162 @@
+"""log Z from what a walk or a screen saw: exact rows, estimates of the other rows scored, and a sample of the rest.
+
+state_seed, draw        random numbers that are a function of the state and the decoder's seed
+sum_seen                the estimated mass of rows that were scored and not reranked
+sample_seen             a systematic sample of them, in proportion to their estimated mass
+combine                 all strata to log Z and its standard error
+
+Strata of the sum of exp(logit - top): the reranked rows, exact. The other scored rows: the sum of their estimates, corrected,
+where a sample of them was rescored, by the mean ratio of exact to estimated mass (unbiased: the sample is drawn in
+proportion to the estimate). The rest: a uniform sample, exact, scaled up (unbiased whatever the walk missed).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from decoder.kernels.exponent import exp_below_zero
+from decoder.kernels.score import finish_one
+
+FEW = 1e-5
+"""No standard error is below it: a logit summed in float32 is that uncertain itself."""
+
+
+@njit(cache=True, nogil=True)
+def state_seed(state: Any, seed: Any) -> Any:
+    """A random number's first state, uint64, from the bits of a state float32 (d,) and a seed uint64."""
+    x = seed ^ np.uint64(0x9E3779B97F4A7C15)
+    bits = state.view(np.uint32)
+    for t in range(bits.shape[0]):
+        x = (x ^ np.uint64(bits[t])) * np.uint64(0xBF58476D1CE4E5B9)
+        x ^= x >> np.uint64(29)
+    return x
+
+
+@njit(cache=True, nogil=True, inline="always")
+def draw(x: Any) -> Any:
+    """The next of splitmix64: (new state, a random uint64)."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    z = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x, z ^ (z >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def sum_seen(
+    distances: Any, count: Any, limit: Any, offset: Any, scale: Any, softcap: Any, top: Any, masses: Any
+) -> Any:
+    """masses[j] = exp(estimated logit - top) of the scored rows farther than `limit`, 0 for others.
+
+    distances: float32, -2 (estimated raw logit - offset); masses: float32 (>= count,). Returns (sum, sum of squares).
+    """
+    half = np.float32(-0.5)
+    if softcap == np.float32(0.0):
+        for j in range(count):
+            mass = exp_below_zero((half * distances[j] + offset) * scale - top)
+            masses[j] = mass if distances[j] > limit else np.float32(0.0)
+    else:
+        for j in range(count):
+            mass = exp_below_zero(finish_one(half * distances[j] + offset, scale, softcap) - top)
+            masses[j] = mass if distances[j] > limit else np.float32(0.0)
+    total = 0.0
+    squares = 0.0
+    for j in range(count):
+        mass = np.float64(masses[j])
+        total += mass
+        squares += mass * mass
+    return total, squares
+
+
+@njit(cache=True, nogil=True)
+def sample_seen(
+    rows: Any, masses: Any, count: Any, total: Any, draws: Any, start: Any, who: Any, weights: Any, times: Any
+) -> Any:
+    """`draws` systematic draws in proportion to mass; returns how many different rows.
+
+    start: uniform in [0, 1). who: int32, weights: float64, times: int32 (>= draws,): the rows, how many tokens each stands
+    for (the sum of weight * estimated mass is the sum of all masses), and how often it was drawn.
+    """
+    step = total / draws
+    if not step > 0.0:
+        return 0
+    reach = start * step
+    passed = 0.0
+    m = 0
+    for j in range(count):
+        mass = np.float64(masses[j])
+        passed += mass
+        often = 0
+        while reach < passed:
+            often += 1
+            reach += step
+        if often > 0:
+            who[m] = rows[j]
+            weights[m] = often * step / mass
+            times[m] = often
+            m += 1
+            if m == draws:
+                break
+    return m
+
+
+@njit(cache=True, nogil=True)
+def combine(
+    logits: Any,
+    weights: Any,
+    exact: Any,
+    sampled: Any,
+    times: Any,
+    total: Any,
+    squares: Any,
+    estimate_error: Any,
+    drawn_from: Any,
+    draws: Any,
+    rest: Any,
+    masses: Any,
+) -> Any:
+    """(log Z, its standard error) of one state. Masses are exp(logit - largest logit of the exact rows).
+
+    logits float32, weights float64: `exact` reranked rows; `sampled` rows drawn, times[j] times each, in `draws` draws from
+    scored rows whose estimated masses sum to `drawn_from`; then a uniform sample of the `rest` tokens that were not scored.
+    total, squares: of the estimated masses of scored rows that count as they are; estimate_error: standard deviation of
+    exact over estimated mass. masses: float64, scratch as long as logits.
+    """
+    count = logits.shape[0]
+    top = np.float32(-np.inf)
+    for j in range(exact):
+        top = max(top, logits[j])
+    whole = total
+    for j in range(count):
+        masses[j] = np.exp(np.float64(logits[j]) - np.float64(top))
+        if j < exact:
+            whole += masses[j]
+    variance = squares * estimate_error * estimate_error
+    if sampled > 0:
+        middle = 0.0
+        for j in range(exact, exact + sampled):
+            middle += weights[j] * masses[j]
+        spread = 0.0
+        for j in range(sampled):
+            often = np.float64(times[j])
+            one = weights[exact + j] * masses[exact + j] / often
+            spread += often * (one - middle / draws) ** 2
+        variance += draws / max(1.0, draws - 1.0) * spread
+        whole += middle
+    else:
+        whole += drawn_from
+    drawn = count - exact - sampled
+    if drawn > 0 and rest > 0:
+        mean = 0.0
+        for j in range(exact + sampled, count):
+            mean += masses[j]
+        mean /= drawn
+        spread = 0.0
+        for j in range(exact + sampled, count):
+            spread += (masses[j] - mean) ** 2
+        whole += mean * rest
+        if drawn > 1:
+            variance += rest * np.float64(rest) * (spread / (drawn - 1)) / drawn * (1.0 - drawn / np.float64(rest))
+    return np.float64(top) + np.log(whole), max(np.sqrt(variance) / whole, FEW)
