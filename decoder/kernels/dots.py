@@ -8,7 +8,8 @@ same row and state give the same bits.
 
     float16_3x2((row, row, row), (state, state), dim, out, stride)     addresses as integers
 
-writes 3 x 2 float32: row r and state s at out + s * stride + 4 * r. States are float32; nothing is checked.
+writes 3 x 2 float32: row r and state s at out + s * stride + 4 * r. States are float32; nothing is checked. widen_bfloat16
+writes a row as float32.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ __all__ = [
     "float32_1",
     "float32_3x2",
     "float32_4",
+    "widen_bfloat16",
+    "widen_float32",
 ]
 
 # Numba annotates this in part only.
@@ -85,6 +88,35 @@ def _tile(kind: int, rows: int, states: int) -> Any:
     return tile
 
 
+def _widen(kind: int) -> Any:
+    """The intrinsic that writes a row as float32: widen(row address, dim, out address)."""
+
+    @intrinsic
+    def widen(typing_context: Any, row: Any, dim: Any, out: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            emitter = Emitter(context, builder)
+            size = 4 if kind == FLOAT32 else 2
+
+            def step(shape: Any) -> Callable[[Any, list[Any]], list[Any]]:
+                def body(t: Any, totals: list[Any]) -> list[Any]:
+                    value = emitter.load(kind, builder.add(args[0], builder.mul(t, LONG(size))), shape)
+                    address = builder.add(args[2], builder.mul(t, LONG(4)))
+                    builder.store(value, emitter.pointer(shape, address), align=4)
+                    return totals
+
+                return body
+
+            whole = builder.and_(args[1], LONG(-LANES))
+            emitter.loop(LONG(0), whole, LANES, [], step(FLOATS))
+            emitter.loop(whole, args[1], 1, [], step(FLOAT))
+            return context.get_dummy_value()
+
+        return types.void(types.intp, types.intp, types.intp), codegen
+
+    return widen
+
+
 float32_1, float16_1, bfloat16_1 = (_tile(kind, 1, 1) for kind in (FLOAT32, FLOAT16, BFLOAT16))
 float32_4, float16_4, bfloat16_4 = (_tile(kind, 4, 1) for kind in (FLOAT32, FLOAT16, BFLOAT16))
 float32_3x2, float16_3x2, bfloat16_3x2 = (_tile(kind, 3, 2) for kind in (FLOAT32, FLOAT16, BFLOAT16))
+widen_float32, widen_bfloat16 = (_widen(kind) for kind in (FLOAT32, BFLOAT16))

@@ -26,15 +26,21 @@ from decoder.kernels.dots import (
     float16_4,
     float32_3x2,
     float32_4,
+    widen_bfloat16,
+    widen_float32,
 )
 from decoder.kernels.fold import largest, sum_of_exponentials
 from decoder.kernels.score import finish_in_place
 from index.kernels.scan import sift_down
 
 TILE = 96
-"""Divisible by 3 and 4, the rows of a tile of dots.py, and by LANES. Kept with room for a tile that begins at its end."""
+"""Divisible by 3 and 4, the rows of a tile of dots.py, and by LANES."""
+STRIDE = 4 * (TILE + LANES)
+"""Bytes of a state's logits of one tile, with room for rows that stand in for missing ones."""
 BLOCK = 24
-"""Rows that all states pass before the next ones; between 3 and 96 the pace is the same."""
+"""Rows that all states pass before the next ones; between 6 and 96 the pace is the same."""
+WIDE_BLOCK = 6
+"""The same where rows are widened first: few enough to stay in the first cache."""
 PIECE = 42 * TILE
 
 
@@ -54,25 +60,91 @@ def _dots_of_one(rows: Any, kind: Any, size: Any, count: Any, state_at: Any, dim
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _dots_of_many(rows: Any, kind: Any, size: Any, count: Any, states: Any, to: Any, stride: Any) -> None:
-    """The same for several states: BLOCK rows at a time, which stay in cache while the states pass by twos."""
-    n, dim = states.shape
-    states_at = states.ctypes.data
+def _widened(rows: Any, kind: Any, size: Any, count: Any, dim: Any, wide: Any, apart: Any) -> None:
+    """Rows as float32 at address `wide`, `apart` bytes from each other; the last one stands in for some that are missing."""
+    for r in range(-(-count // 3) * 3):
+        at = rows + min(r, count - 1) * size
+        if kind == BFLOAT16:
+            widen_bfloat16(at, dim, wide + r * apart)
+        else:
+            widen_float32(at, dim, wide + r * apart)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _dots_of_many(
+    rows: Any, kind: Any, count: Any, n: Any, dim: Any, states: Any, apart: Any, wide: Any, to: Any
+) -> None:
+    """The same for n states at address `states`: a block of rows stays in cache while the states pass by twos.
+
+    apart: bytes between states, and between rows at address `wide`, which is 0 where rows are read as they are.
+    """
+    size = dim * 4 if kind == FLOAT32 else dim * 2
+    block = BLOCK if wide == 0 else WIDE_BLOCK
     last = rows + (count - 1) * size
-    for first in range(0, count, BLOCK):
+    for first in range(0, count, block):
+        some = min(block, count - first)
+        if wide != 0:
+            _widened(rows + first * size, kind, size, some, dim, wide, apart)
         for s in range(0, n, 2):
-            both = (states_at + 4 * dim * s, states_at + 4 * dim * min(s + 1, n - 1))
-            line = to + stride * s
-            apart = stride if s + 1 < n else 0
-            for r in range(first, min(first + BLOCK, count), 3):
-                at = rows + r * size
+            both = (states + apart * s, states + apart * min(s + 1, n - 1))
+            line = to + STRIDE * s + 4 * first
+            between = STRIDE if s + 1 < n else 0
+            for r in range(0, some, 3):
+                at = rows + (first + r) * size
                 here = (at, min(at + size, last), min(at + 2 * size, last))
-                if kind == FLOAT16:
-                    float16_3x2(here, both, dim, line + 4 * r, apart)
+                if wide != 0:
+                    at = wide + r * apart
+                    float32_3x2((at, at + apart, at + 2 * apart), both, dim, line + 4 * r, between)
+                elif kind == FLOAT16:
+                    float16_3x2(here, both, dim, line + 4 * r, between)
                 elif kind == BFLOAT16:
-                    bfloat16_3x2(here, both, dim, line + 4 * r, apart)
+                    bfloat16_3x2(here, both, dim, line + 4 * r, between)
                 else:
-                    float32_3x2(here, both, dim, line + 4 * r, apart)
+                    float32_3x2(here, both, dim, line + 4 * r, between)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _dots(rows: Any, kind: Any, count: Any, n: Any, dim: Any, states: Any, apart: Any, wide: Any, to: Any) -> None:
+    """Dot products of `count` rows, at most TILE, and n states: state s and row r at to + s * STRIDE + 4 * r."""
+    if n == 1:
+        _dots_of_one(rows, kind, dim * 4 if kind == FLOAT32 else dim * 2, count, states, dim, to)
+    else:
+        _dots_of_many(rows, kind, count, n, dim, states, apart, wide, to)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _bytes_apart(dim: Any) -> Any:
+    """Bytes between vectors of dim float32 that begin at cache lines, and not all in the same set of the cache."""
+    lines = -(-dim // LANES)
+    return (lines + 1 - lines % 2) * 64
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _aligned(states: Any, more: Any) -> Any:
+    """The states in a buffer float32 (any,) from its first cache line on, and room for `more` vectors behind them.
+
+    Loads that cross cache lines cost a tenth of the time of a batch.
+    """
+    n, dim = states.shape
+    apart = _bytes_apart(dim) // 4
+    buffer = np.empty((n + more) * apart + LANES, np.float32)
+    skip = (-buffer.ctypes.data % 64) // 4
+    for s in range(n):
+        vector = buffer[skip + s * apart : skip + s * apart + dim]
+        for t in range(dim):
+            vector[t] = states[s, t]
+    return buffer, buffer.ctypes.data + 4 * skip
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _rows_to_widen(kind: Any, n: Any) -> Any:
+    """How many rows at a time are made float32 in a buffer of their own: where that costs less than what it saves.
+
+    bfloat16 takes as long to widen as to multiply; float32 gains by lying at cache lines; float16 is widened on the way.
+    """
+    if (kind == BFLOAT16 and n >= 4) or (kind == FLOAT32 and n >= 16):
+        return WIDE_BLOCK
+    return 0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -142,18 +214,21 @@ def all_logits(weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, stat
     """out[s, v] = logit of token v under state s. states: float32 (n, d); out: float32 (n, V); the rest as scan takes it."""
     n, dim = states.shape
     size = dim * 4 if kind == FLOAT32 else dim * 2
-    values = np.empty((n, TILE + 4), np.float32)
+    values = np.empty((n, STRIDE // 4), np.float32)
+    widen = _rows_to_widen(kind, n)
+    buffer, states_at = _aligned(states, widen)
+    apart = _bytes_apart(dim)
+    wide = states_at + n * apart if widen > 0 else 0
     for begin in range(0, out.shape[1], TILE):
         count = min(TILE, out.shape[1] - begin)
         rows = weight.ctypes.data + np.int64(begin) * size
-        if n == 1:
-            _dots_of_one(rows, kind, size, count, states.ctypes.data, dim, values.ctypes.data)
-        else:
-            _dots_of_many(rows, kind, size, count, states, values.ctypes.data, 4 * (TILE + 4))
+        _dots(rows, kind, count, n, dim, states_at, apart, wide, values.ctypes.data)
         for s in range(n):
             _finish(values[s], count, bias, begin, scale, softcap)
             for j in range(count):
                 out[s, begin + j] = values[s, j]
+    # Used to the end: Numba frees what it sees no more use of, and the tiles know the address only.
+    buffer[0] = np.float32(0.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -191,22 +266,23 @@ def scan(
     """
     n, dim = states.shape
     size = dim * 4 if kind == FLOAT32 else dim * 2
-    values = np.empty((n, TILE + 4), np.float32)
+    values = np.empty((n, STRIDE // 4), np.float32)
+    widen = _rows_to_widen(kind, n)
+    buffer, states_at = _aligned(states, widen)
+    apart = _bytes_apart(dim)
+    wide = states_at + n * apart if widen > 0 else 0
     moved = np.empty(TILE, np.float32)
     moved_at = moved.ctypes.data
     for begin in range(first, last, TILE):
         count = min(TILE, last - begin)
         rows = weight.ctypes.data + np.int64(begin) * size
-        if n == 1:
-            _dots_of_one(rows, kind, size, count, states.ctypes.data, dim, values.ctypes.data)
-        else:
-            _dots_of_many(rows, kind, size, count, states, values.ctypes.data, 4 * (TILE + 4))
+        _dots(rows, kind, count, n, dim, states_at, apart, wide, values.ctypes.data)
         piece = begin // PIECE
         fresh = begin % PIECE == 0
         padded = -(-count // LANES) * LANES
         for s in range(n):
             mine = values[s]
-            at = values.ctypes.data + np.int64(s) * (4 * (TILE + 4))
+            at = values.ctypes.data + np.int64(s) * STRIDE
             _finish(mine, count, bias, begin, scale, softcap)
             top = largest(at, padded)
             if targets.shape[0] > 0:
@@ -222,6 +298,7 @@ def scan(
                 _add_to_piece(moved_at, padded, top, extra_tops[s], extra_sums[s], piece, fresh)
             if kept[s] < who.shape[1] or (who.shape[1] > 0 and -top < far[s, 0]):
                 kept[s] = _keep_best(mine, count, begin, kept[s], who[s], far[s])
+    buffer[0] = np.float32(0.0)  # used to the end, as above
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

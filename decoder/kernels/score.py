@@ -43,14 +43,13 @@ def score_rows(weight: Any, kind: Any, bias: Any, state: Any, ids: Any, first: A
     """out[j] = weight[ids[j]] . state + bias[ids[j]] for first <= j < last; other entries of out stay.
 
     weight: (V, d) float32, or uint16 with the bits of float16 or bfloat16, C-contiguous, as `kind` says (FLOAT32, FLOAT16,
-    BFLOAT16); bias: float32 (V,); state: float32 (d,), contiguous; ids: int32 or int64; out: float32.
+    BFLOAT16); bias: float32 (V,); state and out: float32 (d,) and (any,), contiguous; ids: int32 or int64.
     """
     dim = state.shape[0]
     size = dim * 4 if kind == FLOAT32 else dim * 2
     rows = weight.ctypes.data
     at = state.ctypes.data
-    four = np.empty(4, np.float32)
-    to = four.ctypes.data
+    to = out.ctypes.data
     for j in range(first, min(first + AHEAD, last)):
         _fetch(rows + np.int64(ids[j]) * size, size)
     j = first
@@ -64,23 +63,23 @@ def score_rows(weight: Any, kind: Any, bias: Any, state: Any, ids: Any, first: A
             rows + np.int64(ids[j + 3]) * size,
         )
         if kind == FLOAT16:
-            float16_4(here, (at,), dim, to, 0)
+            float16_4(here, (at,), dim, to + 4 * j, 0)
         elif kind == BFLOAT16:
-            bfloat16_4(here, (at,), dim, to, 0)
+            bfloat16_4(here, (at,), dim, to + 4 * j, 0)
         else:
-            float32_4(here, (at,), dim, to, 0)
+            float32_4(here, (at,), dim, to + 4 * j, 0)
         for e in range(4):
-            out[j + e] = four[e] + bias[ids[j + e]]
+            out[j + e] += bias[ids[j + e]]
         j += 4
     while j < last:
         row = rows + np.int64(ids[j]) * size
         if kind == FLOAT16:
-            float16_1((row,), (at,), dim, to, 0)
+            float16_1((row,), (at,), dim, to + 4 * j, 0)
         elif kind == BFLOAT16:
-            bfloat16_1((row,), (at,), dim, to, 0)
+            bfloat16_1((row,), (at,), dim, to + 4 * j, 0)
         else:
-            float32_1((row,), (at,), dim, to, 0)
-        out[j] = four[0] + bias[ids[j]]
+            float32_1((row,), (at,), dim, to + 4 * j, 0)
+        out[j] += bias[ids[j]]
         j += 1
 
 
