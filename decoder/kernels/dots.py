@@ -37,6 +37,7 @@ __all__ = [
     "float32_3x2",
     "float32_4",
     "widen_bfloat16",
+    "widen_float16",
     "widen_float32",
 ]
 
@@ -119,4 +120,4 @@ def _widen(kind: int) -> Any:
 float32_1, float16_1, bfloat16_1 = (_tile(kind, 1, 1) for kind in (FLOAT32, FLOAT16, BFLOAT16))
 float32_4, float16_4, bfloat16_4 = (_tile(kind, 4, 1) for kind in (FLOAT32, FLOAT16, BFLOAT16))
 float32_3x2, float16_3x2, bfloat16_3x2 = (_tile(kind, 3, 2) for kind in (FLOAT32, FLOAT16, BFLOAT16))
-widen_float32, widen_bfloat16 = (_widen(kind) for kind in (FLOAT32, BFLOAT16))
+widen_float32, widen_float16, widen_bfloat16 = (_widen(kind) for kind in (FLOAT32, FLOAT16, BFLOAT16))

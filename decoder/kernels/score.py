@@ -33,7 +33,8 @@ AHEAD = 8
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def _fetch(address: Any, size: Any) -> Any:
+def fetch(address: Any, size: Any) -> Any:
+    """Ask for the cache lines of `size` bytes at an address; never faults."""
     for t in range(0, size, 64):
         prefetch(np.uintp(address + t))
 
@@ -51,11 +52,11 @@ def score_rows(weight: Any, kind: Any, bias: Any, state: Any, ids: Any, first: A
     at = state.ctypes.data
     to = out.ctypes.data
     for j in range(first, min(first + AHEAD, last)):
-        _fetch(rows + np.int64(ids[j]) * size, size)
+        fetch(rows + np.int64(ids[j]) * size, size)
     j = first
     while j + 4 <= last:
         for e in range(j + AHEAD, min(j + AHEAD + 4, last)):
-            _fetch(rows + np.int64(ids[e]) * size, size)
+            fetch(rows + np.int64(ids[e]) * size, size)
         here = (
             rows + np.int64(ids[j]) * size,
             rows + np.int64(ids[j + 1]) * size,
