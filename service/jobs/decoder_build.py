@@ -36,7 +36,6 @@ def build_decoder(spec: DecoderSpec, *, on_progress: Callable[[Any], None], canc
     """Everything that one job builds. Raises what decoder.build_decoder raises."""
     from decoder import DecoderOptions, OutputLayer
     from decoder import build_decoder as build
-    from service.query_files import read_queries
 
     layer = OutputLayer.load(
         spec.weight,
@@ -53,7 +52,7 @@ def build_decoder(spec: DecoderSpec, *, on_progress: Callable[[Any], None], canc
     report = build(
         layer,
         out / HEAD_FOLDER,
-        calibration=None if spec.calibration is None else read_queries(spec.calibration),
+        calibration=spec.calibration,
         options=DecoderOptions(**spec.options),
         on_progress=on_progress,
         cancel=cancel,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from decoder.calibration import LEAST
 from decoder.readers import read_bias, read_layer
 from decoder.readers.gguf_file import open_gguf
 from index.errors import SourceError
@@ -64,9 +65,14 @@ def _require_bias(path: str, rows: int, real: int) -> None:
 
 
 def _require_states(path: str, dim: int) -> None:
-    found = open_source(path).dim
-    if found != dim:
+    source = open_source(path)
+    if source.dim != dim:
         raise MalformedError(
-            f"{Path(path).name} holds calibration states of {found:,} components, the weight's rows have {dim:,}. "
+            f"{Path(path).name} holds calibration states of {source.dim:,} components, the weight's rows have {dim:,}. "
             "Are they states of another model?"
+        )
+    if source.n < LEAST:
+        raise MalformedError(
+            f"{Path(path).name} holds {source.n:,} calibration states, needed at least {LEAST}: a part of them measures "
+            "what the decoder promises. Some thousands are best; leave calibration out where there are none."
         )

@@ -59,10 +59,10 @@ class DecoderJobs:
         decoders.publish(record, opened, may_replace=job.mode == "replace")
 
     def words_of(self, report: Mapping[str, Any], seconds: float) -> str:
-        """Tokens, seconds and recall."""
-        recall = report.get("measured_recall") or {}
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in recall.items() if isinstance(value, float))
-        return f"{report.get('vocab_size')} tokens in {seconds:.1f} s, measured: {shown or 'nothing'}"
+        """Tokens, seconds, and recall@10 of each way that was measured."""
+        points = report.get("promise", {}).get("points", {})
+        shown = ", ".join(f"{mode} {point['recall']['10']:.4g}" for mode, point in points.items())
+        return f"{report.get('vocab_size')} tokens in {seconds:.1f} s, recall@10 measured: {shown or 'exact'}"
 
 
 def _body(request: msgspec.Raw) -> DecoderBody:

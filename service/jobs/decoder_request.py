@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from decoder.options import DecoderOptions
 from service.decoder_words import words_near
 from service.decoders import Decoders
 from service.errors import ConflictError, MalformedError, OutOfRangeError, UnsupportedError
@@ -55,22 +56,16 @@ class DecoderBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def check(body: DecoderBody, decoders: Decoders) -> None:
-    """Raises what can be known without reading files: name, mode, ranges, device."""
+    """Raises what can be known without reading files: name, mode, ranges (DecoderOptionsError), device."""
     check_name(body.name, "decoder")
     if body.mode == "create" and decoders.exists(body.name):
         raise ConflictError(f'Decoder {body.name!r} already exists. mode "replace" replaces it.')
     for member, value in (("scale", body.scale), ("softcap", body.softcap)):
         if value is not None and not (math.isfinite(value) and value > 0):
             raise OutOfRangeError(f"{member} is {value}; it must be a finite number above 0.")
-    for member, number, low in (
-        ("vocab_size", body.vocab_size, 1),
-        ("threads", body.threads, 1),
-        ("seed", body.seed, 0),
-    ):
-        if number is not None and not low <= number < 2**63:
-            raise OutOfRangeError(f"{member} is {number}; it must be at least {low} and below 2^63.")
-    if body.recall is not None and not 0.0 < body.recall < 1.0:
-        raise OutOfRangeError(f"recall is {body.recall}; it must be above 0 and below 1.")
+    if body.vocab_size is not None and body.vocab_size < 1:
+        raise OutOfRangeError(f"vocab_size is {body.vocab_size}; it must be at least 1.")
+    DecoderOptions(**_options(body))
     if body.device == "cuda":
         _require_cuda()
 
@@ -79,9 +74,6 @@ def to_spec(body: DecoderBody, decoders: Decoders, out: Path) -> DecoderSpec:
     """What the build's process is told. Raises as check() does, and for paths."""
     check(body, decoders)
     settings = decoders.settings
-    options: dict[str, Any] = {
-        name: getattr(body, name) for name in ("recall", "seed", "threads") if getattr(body, name) is not None
-    }
     serve = None if body.serve is None else resolve(settings.import_folder, body.serve, member="serve")
     if serve is not None:
         _require_model(Path(serve), str(body.serve))
@@ -101,8 +93,13 @@ def to_spec(body: DecoderBody, decoders: Decoders, out: Path) -> DecoderSpec:
         else source_file(body.calibration, settings, member="calibration.path"),
         words=_words(body, weight, serve, settings),
         words_found=body.words is None,
-        options=options,
+        options=_options(body),
     )
+
+
+def _options(body: DecoderBody) -> dict[str, Any]:
+    given = {"recall": body.recall, "seed": body.seed, "threads": body.threads}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _weight(weight: WeightBody, settings: Settings) -> str:

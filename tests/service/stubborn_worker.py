@@ -51,7 +51,7 @@ def build_decoder(spec: Any, **given: Any) -> Any:
     weight = np.load(spec.weight)
     write_fake_decoder(Path(spec.out) / HEAD_FOLDER, weight, None if spec.bias is None else np.load(spec.bias))
     report = {"vocab_size": len(weight), "warnings": ["a warning"], "options": spec.options, "words": spec.words}
-    report["measured_recall"] = {"top1": np.float32(0.5)}
+    report["promise"] = {"points": {"walk": {"recall": {"10": np.float32(0.5)}}}}
     return SimpleNamespace(dim=weight.shape[1], to_dict=lambda: report)
 
 

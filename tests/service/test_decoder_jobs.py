@@ -36,19 +36,38 @@ def application(settings):
     return create_app(settings, opener=open_fake, decoder_opener=open_fake_decoder, worker_command=WORKER)
 
 
-@pytest.fixture
-def client(settings):
+def import_root(settings):
+    """The import folder with a weight for each behaviour, and what goes with it or does not."""
     root = settings.import_folder
     root.mkdir(parents=True)
     for number, behaviour in enumerate(BEHAVIOURS):
         np.save(root / f"{behaviour}.npy", WEIGHT + np.float32(number))
-    np.save(root / "states.npy", np.ones((5, 4), np.float32))
-    np.save(root / "wide.npy", np.ones((5, 7), np.float32))
+    np.save(root / "states.npy", np.ones((200, 4), np.float32))
+    np.save(root / "few.npy", np.ones((199, 4), np.float32))
+    np.save(root / "wide.npy", np.ones((300, 7), np.float32))
     np.save(root / "bias.npy", np.arange(20, dtype=np.float32))
     np.save(root / "short.npy", np.arange(19, dtype=np.float32))
     np.save(root / "flat.npy", np.ones(20, np.float32))
+    for name in ("notes.txt", "junk.npy", "junk.safetensors", "junk.gguf", "junk.json"):
+        (root / name).write_text("no such thing")
+    (root / "junk").mkdir()
+
+
+@pytest.fixture
+def client(settings):
+    import_root(settings)
     with TestClient(application(settings)) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory):
+    """An application that no job ever reaches."""
+    settings = Settings(data_dir=tmp_path_factory.mktemp("refusing") / "data")
+    import_root(settings)
+    with TestClient(application(settings)) as running:
+        yield running
+        assert running.get("/v1/admin/builds").json() == {"builds": []}
 
 
 def body_of(name="good", **changes):
@@ -161,7 +180,7 @@ def test_jobs_are_logged(client, caplog):
     ended(client, submit(client, "full"))
     said = "\n".join(record.getMessage() for record in caplog.records)
     assert "building decoder good, mode create" in said
-    assert "decoder good done: 20 tokens in " in said and "measured: top1 0.5" in said
+    assert "decoder good done: 20 tokens in " in said and "recall@10 measured: walk 0.5" in said
     assert "decoder full failed: " in said
 
 
@@ -388,12 +407,14 @@ def refused(client, body, status, *words):
         ({"scale": 0}, 422, ["scale"]),
         ({"scale": "big"}, 400, ["scale"]),
         ({"softcap": -1}, 422, ["softcap"]),
-        ({"recall": 1}, 422, ["recall"]),
+        ({"recall": 0}, 422, ["recall"]),
+        ({"recall": 1.1}, 422, ["recall", "1.1"]),
         ({"recall": "high"}, 400, ["recall"]),
         ({"seed": -1}, 422, ["seed"]),
         ({"threads": 0}, 422, ["threads"]),
         ({"device": "tpu"}, 400, ["tpu", "cuda"]),
         ({"calibration": {"path": "wide.npy"}}, 400, ["wide.npy", "7", "4"]),
+        ({"calibration": {"path": "few.npy"}}, 400, ["few.npy", "199", "200"]),
         ({"calibration": {"path": "none.npy"}}, 404, ["calibration.path"]),
         ({"calibration": {"path": "junk.npy"}}, 400, ["junk.npy"]),
         ({"calibration": "states.npy"}, 400, ["calibration"]),
@@ -405,20 +426,15 @@ def refused(client, body, status, *words):
         ({"calibratoin": {}}, 400, ["calibratoin", "calibration"]),
     ],
 )
-def test_what_can_be_refused_at_once(client, settings, changes, status, words):
-    root = settings.import_folder
-    for name in ("notes.txt", "junk.npy", "junk.safetensors", "junk.gguf", "junk.json"):
-        (root / name).write_text("no such thing")
-    (root / "junk").mkdir()
-    refused(client, body_of() | changes, status, *words)
-    assert client.get("/v1/admin/builds").json() == {"builds": []}
+def test_what_can_be_refused_at_once(refusing, changes, status, words):
+    refused(refusing, body_of() | changes, status, *words)
 
 
 @pytest.mark.parametrize(
     "text", ["", "null", "[]", "{", "[" * 10_000, '{"name": "good", "weight": {"path": "good.npy"}, "scale": 1e999}']
 )
-def test_s47_malformed_bodies_never_fail_the_server(client, text):
-    answer = client.post("/v1/admin/decoders", content=text, headers={"content-type": "application/json"})
+def test_s47_malformed_bodies_never_fail_the_server(refusing, text):
+    answer = refusing.post("/v1/admin/decoders", content=text, headers={"content-type": "application/json"})
     assert answer.status_code in {400, 422}, answer.text
 
 
@@ -455,7 +471,7 @@ def test_uploads_are_weights_too(client, settings, tmp_path):
     np.save(tmp_path / "w.npy", WEIGHT)
     made = client.post("/v1/admin/uploads?name=w.npy", content=(tmp_path / "w.npy").read_bytes()).json()["upload"]
     built(client, weight={"upload": made})
-    pq.write_table(pa.table({"vector": list(np.ones((3, 4), np.float32))}), settings.import_folder / "states.parquet")
+    pq.write_table(pa.table({"vector": list(np.ones((300, 4), np.float32))}), settings.import_folder / "states.parquet")
     built(client, "other", calibration={"path": "states.parquet"})
 
 
