@@ -94,6 +94,10 @@ class OutputLayer:
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{name} cannot be deleted: an OutputLayer is immutable")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        said = (self.weight, self.bias, self.scale, self.softcap, self.vocab_size, self.dtype)
+        return _made_again, said
+
     def __repr__(self) -> str:
         rows = len(self.weight)
         padding = f", {rows - self.vocab_size} padding rows" if rows > self.vocab_size else ""
@@ -170,6 +174,13 @@ class OutputLayer:
         wrong = np.flatnonzero(~np.isfinite(self.bias)).tolist()
         if wrong:
             raise _not_finite("bias", wrong)
+
+
+def _made_again(
+    weight: Weight, bias: NDArray[np.float32], scale: float, softcap: float | None, vocab_size: int, dtype: str
+) -> OutputLayer:
+    """A layer from its pickled parts."""
+    return OutputLayer(weight, bias, scale=scale, softcap=softcap, vocab_size=vocab_size, dtype=dtype)
 
 
 def _not_finite(what: str, token_ids: list[int]) -> BadWeightsError:

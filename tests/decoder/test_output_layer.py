@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from layer_oracle import DTYPES, bfloat16_bits, random_layer, random_states, stored
@@ -65,6 +68,13 @@ def test_a_layer_is_immutable(name):
         setattr(layer, name, None)
     with pytest.raises(AttributeError, match="immutable"):
         delattr(layer, name)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_layer_can_be_pickled_and_copied(dtype):
+    layer = random_layer(9, 6, dtype, scale=0.5, softcap=3.0, vocab_size=8)
+    for other in (pickle.loads(pickle.dumps(layer)), copy.deepcopy(layer), copy.copy(layer)):
+        assert other.weights_hash() == layer.weights_hash() and repr(other) == repr(layer)
 
 
 def test_a_layer_says_what_it_is():

@@ -1,6 +1,12 @@
-"""Scenarios S58 to S61, S65 and S66: what a decoder answers, on every path to an answer."""
+"""Scenarios S58 to S61, S65 and S66: what a decoder answers, on every path to an answer. S55 for its kernels."""
 
 from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +29,23 @@ def answer(request) -> Answer:
 def layer_of(logits: list[float], **options) -> tuple[OutputLayer, np.ndarray]:
     """A layer and a state with these raw logits."""
     return OutputLayer(np.eye(len(logits), dtype=np.float32), **options), np.array([logits], np.float32)
+
+
+# --- S55 --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="emulates an older x86 processor")
+def test_s55_the_kernels_compiled_for_a_processor_without_avx(tmp_path):
+    """Without fused multiply-add and F16C the same contracts hold."""
+    older = {"NUMBA_CPU_NAME": "nehalem", "NUMBA_CPU_FEATURES": "+sse4.2,+popcnt", "NUMBA_CACHE_DIR": str(tmp_path)}
+    here = Path(__file__).parent
+    tests = [str(here / "test_score_kernels.py"), str(here / "test_exact_kernels.py")]
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
+        env={**os.environ, **older},
+        check=True,
+    )
 
 
 # --- S58 --------------------------------------------------------------------------------------------------------
