@@ -14,9 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from index.errors import BuildCancelledError
-
-LEADING = 64
+LEADING = 128
 """Coordinates in which clusters are told apart: they carry most of a score."""
 ROUNDS = 12
 OF_EACH_STATE = 4
@@ -34,6 +32,11 @@ class Entries:
     table: NDArray[np.int32]
 
     @staticmethod
+    def of(centroids: Floats, table: NDArray[np.int32]) -> Entries:
+        """From arrays."""
+        return Entries(centroids, _halves(centroids), table)
+
+    @staticmethod
     def of_calibration(
         coordinates: Floats,
         answers: NDArray[np.int32],
@@ -42,11 +45,11 @@ class Entries:
         clusters: int,
         rows: int,
         seed: int,
-        is_cancelled: Callable[[], bool] = lambda: False,
+        check: Callable[[], None],
     ) -> Entries:
         """coordinates float32 (n, width) of calibration states in the frame, answers int32 (n, k): their best tokens."""
         points = np.ascontiguousarray(coordinates[:, :LEADING])
-        centroids, nearest = _cluster(points, min(clusters, len(points)), seed, is_cancelled)
+        centroids, nearest = _cluster(points, min(clusters, len(points)), seed, check)
         everywhere = _most_frequent(answers[:, 0], vocab_size)
         width = min(rows, vocab_size)
         table = np.empty((len(centroids), width), np.int32)
@@ -56,9 +59,7 @@ class Entries:
         return Entries(centroids, _halves(centroids), table)
 
     @staticmethod
-    def of_rows(
-        order: NDArray[np.int32], spread: NDArray[np.int32], *, leading: int, rows: int
-    ) -> Entries:
+    def of_rows(order: NDArray[np.int32], spread: NDArray[np.int32], *, leading: int, rows: int) -> Entries:
         """One place: half of the rows that come first in `order` (int32, the likeliest to win first), half of `spread`."""
         half = max(1, rows // 2)
         table = _distinct([order[:half], spread[: rows - half], order], min(rows, len(order)))[None, :]
@@ -67,7 +68,8 @@ class Entries:
 
 
 def _halves(centroids: Floats) -> Floats:
-    return (0.5 * np.einsum("ij,ij->i", centroids, centroids)).astype(np.float32)
+    halves: Floats = (0.5 * np.einsum("ij,ij->i", centroids, centroids)).astype(np.float32)
+    return halves
 
 
 def _most_frequent(tokens: NDArray[np.int32], vocab_size: int) -> NDArray[np.int32]:
@@ -91,16 +93,13 @@ def _distinct(sources: list[NDArray[np.int32]], width: int) -> NDArray[np.int32]
     return np.array(chosen, np.int32)
 
 
-def _cluster(
-    points: Floats, count: int, seed: int, is_cancelled: Callable[[], bool]
-) -> tuple[Floats, NDArray[np.intp]]:
-    """Lloyd's k-means: centroids float32 (count, leading) and each point's nearest one. An empty cluster takes a far point."""
+def _cluster(points: Floats, count: int, seed: int, check: Callable[[], None]) -> tuple[Floats, NDArray[np.intp]]:
+    """Lloyd's k-means: centroids float32 (count, leading), each point's nearest one. An empty cluster takes a far point."""
     generator = np.random.default_rng(seed)
     centroids = points[generator.choice(len(points), count, replace=False)].copy()
     nearest = np.zeros(len(points), np.intp)
     for _ in range(ROUNDS):
-        if is_cancelled():
-            raise BuildCancelledError("cancelled while calibration states were clustered")
+        check()
         scores = points @ centroids.T - _halves(centroids)
         nearest = scores.argmax(axis=1)
         sums = np.zeros((count, points.shape[1]))

@@ -62,7 +62,7 @@ def lower_bound(values: NDArray[np.float64]) -> float:
     """Of the mean of shares (m,), one-sided 95 %; honest where all are 1: then it leaves room for about one miss."""
     n = len(values)
     slack = ONE_SIDED_95 * float(values.std()) / np.sqrt(n) + ONE_SIDED_95**2 / (2 * n)
-    return max(0.0, float(values.mean()) - slack)
+    return max(0.0, float(values.mean()) - float(slack))
 
 
 def pick(
@@ -85,6 +85,4 @@ def effort_of(point: DecoderPoint, k: int, *, vocab_size: int, whole_codes: bool
     most = max(MEASURED_AT)
     width = point.width if k <= most else point.width * k // most
     middle = MIDDLE if log_z and not whole_codes else 0
-    return Effort(
-        width=min(max(width, rerank), vocab_size), rerank=rerank, middle=middle, tail=TAIL if log_z else 0
-    )
+    return Effort(width=min(max(width, rerank), vocab_size), rerank=rerank, middle=middle, tail=TAIL if log_z else 0)

@@ -19,8 +19,8 @@ class DecoderOptions:
     """Mean absolute error of estimated log-probabilities, in nats, that a mode may have where another has less."""
     width: int | None = None
     """Coordinates of a code, the leading ones of all; None: all. Fewer are quicker to score and need a wider beam."""
-    lead: int = 128
-    """Leading coordinates that a screen reads of every row: a byte each. A multiple of 16."""
+    lead: int | None = None
+    """Leading coordinates that a screen reads of every row: a byte each, a multiple of 16; None: a quarter of all, 64 to 160."""
     degree: int = 56
     """Links of a row that come from the graph and from calibration states: 4 bytes each."""
     room: int = 8
@@ -40,7 +40,8 @@ class DecoderOptions:
         keep(self, "logprob_error", checks.number("logprob_error", self.logprob_error, low=0.0, above=True))
         if self.width is not None:
             keep(self, "width", checks.whole("width", self.width, low=16))
-        keep(self, "lead", checks.whole("lead", self.lead, low=16) // 16 * 16)
+        if self.lead is not None:
+            keep(self, "lead", checks.whole("lead", self.lead, low=16) // 16 * 16)
         keep(self, "degree", checks.whole("degree", self.degree, low=4, high=512))
         keep(self, "room", checks.whole("room", self.room, low=0, high=512))
         keep(self, "clusters", checks.whole("clusters", self.clusters, low=1, high=65_536))

@@ -4,18 +4,22 @@ Preview    codes, scalars; lead_codes, lead_scalars
 encode     coordinates and biases of rows -> codes and scalars
 
 An estimate of a row's raw logit, less what is the same for all rows, is bias + scale * <code - 127.5, q>. Scalars hold
-(-2 bias, scale), so that the walk of index.kernels.walk, which looks for the smallest |y|^2 - 2 <y, q>, finds the largest; those of the leading
-codes lie in two rows, for a scan.
+(-2 bias, scale), so that the walk of index.kernels.walk, which looks for the smallest |y|^2 - 2 <y, q>, finds the largest;
+those of the leading codes lie in two rows, for a scan.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from index.resident import resident_array
+
 MIDDLE = 127.5
+SCANNED_AT_ONCE = 4
 
 Floats = NDArray[np.float32]
 Codes = NDArray[np.uint8]
@@ -41,13 +45,23 @@ class Preview:
         return int(self.lead_codes.shape[1])
 
     @staticmethod
+    def of(codes: Codes, scalars: Floats, lead_codes: Codes, lead_scalars: Floats) -> Preview:
+        """From arrays. lead_codes are copied where their number is no multiple of four: a scan reads four rows at a time."""
+        if len(lead_codes) % SCANNED_AT_ONCE:
+            room = _room(lead_codes.shape)
+            room[:] = lead_codes
+            lead_codes = room
+        return Preview(codes, scalars, lead_codes, lead_scalars)
+
+    @staticmethod
     def empty(vocab_size: int, *, width: int, lead: int) -> Preview:
         """Room for all rows; fill() writes them."""
+        huge = partial(resident_array, huge_pages=True)
+        codes: Codes = huge((vocab_size, width), np.dtype(np.uint8)).view(np.uint8)
         return Preview(
-            np.empty((vocab_size, width), np.uint8),
+            codes,
             np.empty((vocab_size, 2), np.float32),
-            # A scan reads four rows at a time, the last ones too.
-            np.zeros((vocab_size + 3, lead), np.uint8)[:vocab_size],
+            _room((vocab_size, lead)),
             np.empty((2, vocab_size), np.float32),
         )
 
@@ -56,6 +70,12 @@ class Preview:
         rows = slice(start, start + len(coordinates))
         encode(coordinates[:, : self.width], biases, self.codes[rows], self.scalars[rows])
         encode(coordinates[:, : self.lead], biases, self.lead_codes[rows], self.lead_scalars[:, rows].T)
+
+
+def _room(shape: tuple[int, ...]) -> Codes:
+    """uint8 of this shape, followed in memory by enough for a last step of a scan."""
+    rows, lead = shape
+    return resident_array((rows + SCANNED_AT_ONCE - 1, lead), np.dtype(np.uint8), huge_pages=True).view(np.uint8)[:rows]
 
 
 def encode(coordinates: Floats, biases: Floats, codes: Codes, scalars: Floats) -> None:

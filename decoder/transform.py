@@ -1,4 +1,4 @@
-"""The frame in which rows and states meet: inner products as in the layer, but states isotropic and leading coordinates heavy.
+"""The frame in which rows and states meet: inner products as in the layer, states isotropic, leading coordinates heavy.
 
 fit_frame     mean and covariance of calibration states, then the rows' principal axes
 Frame         states -> coordinates; RowFrame: rows of the weight -> coordinates and biases
@@ -72,8 +72,10 @@ class Frame:
 
     def states(self, hidden: Floats) -> tuple[Floats, Floats]:
         """q float32 (n, width) and offset float32 (n,) of states float32 (n, d)."""
-        moved = hidden - self.mean
-        return moved @ self.projection.T, moved @ self.centre
+        moved = (hidden - self.mean).astype(np.float32)
+        coordinates: Floats = moved @ self.projection.T
+        offsets: Floats = moved @ self.centre
+        return coordinates, offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ class RowFrame:
 
     def coordinates(self, weight: Floats) -> Floats:
         """Coordinates float32 (m, d), most important first, of rows float32 (m, d)."""
-        coordinates: Floats = (weight - self.centre) @ self.axes
+        moved: Floats = (weight - self.centre).astype(np.float32)
+        coordinates: Floats = moved @ self.axes
         return coordinates
 
     def biases(self, weight: Floats, bias: Floats) -> Floats:

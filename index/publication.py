@@ -36,12 +36,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a folder is. word, a: for sentences; data: the file that it has beside its manifest; names: all it may have."""
+    """What a folder is. word, a: for sentences; data: the file that it has beside its manifest; names: all it may have;
+    unlisted: files that may lie in it and that its manifest does not list."""
 
     word: str
     a: str
     data: str
     names: tuple[str, ...]
+    unlisted: tuple[str, ...] = ()
 
 
 INDEX = Kind(
@@ -259,7 +261,7 @@ def _listed(folder: Path, kind: Kind) -> set[str]:
     except CorruptIndexError:
         names = kind.names
     folders = {parent.as_posix() for name in names for parent in PurePosixPath(name).parents}
-    return folders | set(names) | {MANIFEST_NAME, MARKER_NAME}
+    return folders | set(names) | {MANIFEST_NAME, MARKER_NAME, *kind.unlisted}
 
 
 def _remove_listed(folder: Path, kind: Kind) -> None:

@@ -151,7 +151,9 @@ def scan_lead(
 
 
 @njit(cache=True, nogil=True)
-def score_codes(codes: Any, scalars: Any, plane: Any, query_scale: Any, query_sum: Any, rows: Any, m: Any, out: Any) -> None:
+def score_codes(
+    codes: Any, scalars: Any, plane: Any, query_scale: Any, query_sum: Any, rows: Any, m: Any, out: Any
+) -> None:
     """out[j] = -2 (estimated logit) of row rows[j] by all coordinates, for j < m."""
     stride = codes.shape[1]
     at = codes.ctypes.data
@@ -212,7 +214,9 @@ def sample_above(values: Any, bound: Any, random: Any, who: Any, first: Any, las
 
 
 @njit(cache=True, nogil=True)
-def _masses(values: Any, rows: Any, m: Any, above: Any, offset: Any, scale: Any, softcap: Any, top: Any, out: Any) -> Any:
+def _masses(
+    values: Any, rows: Any, m: Any, above: Any, offset: Any, scale: Any, softcap: Any, top: Any, out: Any
+) -> Any:
     """out[j] = exp(estimated logit - top) of rows[j] whose value exceeds `above`, 0 for others; returns their sum."""
     half = np.float32(-0.5)
     total = 0.0
@@ -296,7 +300,17 @@ def screen_states(
             lead_codes, lead_scalars[0], lead_scalars[1], lead_plane, lead_scale, lead_sum, passing + band, sample
         )
         m = scan_lead(
-            lead_codes, lead_scalars[0], lead_scalars[1], lead_plane, lead_scale, lead_sum, outer, wide, sums, values, rows
+            lead_codes,
+            lead_scalars[0],
+            lead_scalars[1],
+            lead_plane,
+            lead_scale,
+            lead_sum,
+            outer,
+            wide,
+            sums,
+            values,
+            rows,
         )
         inner = outer
         p = m
