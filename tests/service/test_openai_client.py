@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from live import wait_for
+from live import live_server, wait_for
 from text_server import FOUR, ReadyDecoders, always, chain
 
 from service.app import create_app
@@ -140,3 +140,42 @@ def test_a_client_that_stops_reading_ends_its_answer(client, decoders):
         next(iter(stream))
     wait_for(lambda: lease.open == 0)
     assert len(lease.text.blocks) - before < 4096
+
+
+def test_a_decoder_that_was_built_over_http_answers_the_client(tmp_path):
+    """A model folder in the import root, a job that builds its decoder, completions of it: nothing but HTTP."""
+    from tiny_llama import byte_tokenizer, make_model, oracle_logprobs, oracle_of
+
+    folder = make_model(tmp_path / "data" / "import" / "llama", byte_tokenizer())
+    oracle = oracle_of(folder)
+    with live_server(tmp_path / "data") as running:
+        body = {"name": "llama", "weight": {"model": "llama"}, "serve": "llama", "threads": 1}
+        submitted = running.client.post("/v1/admin/decoders", json=body)
+        assert submitted.status_code == 202, submitted.text
+        ended = running.wait_job(submitted.json()["job"])
+        assert ended["state"] == "done", ended
+        with openai.OpenAI(base_url=f"{running.url}/v1", api_key="any", max_retries=0) as client:
+            assert [model.id for model in client.models.list()] == ["llama"]
+            ids = [84, 72, 69, 220, 67, 65, 84]
+            answer = client.completions.create(
+                model="llama",
+                prompt=ids,
+                max_tokens=5,
+                temperature=0,
+                logprobs=2,
+                echo=True,
+                extra_body={"return_tokens_as_token_ids": True},
+            )
+            shown = answer.choices[0].logprobs
+            tokens = [int(name.removeprefix("token_id:")) for name in shown.tokens]
+            assert tokens[:7] == ids and len(tokens) == 12
+            expected = oracle_logprobs(oracle, tokens)
+            assert tokens[7:] == expected[6:-1].argmax(axis=1).tolist()
+            truth = [expected[at, token] for at, token in enumerate(tokens[1:])]
+            assert shown.token_logprobs[1:7] == pytest.approx(truth[:6], abs=1e-3)
+            assert shown.token_logprobs[7:] == pytest.approx(truth[6:], abs=0.1)
+            stream = client.chat.completions.create(
+                model="llama", messages=[{"role": "user", "content": "the"}], max_tokens=8, temperature=0, stream=True
+            )
+            assert "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+        assert running.client.get("/readyz").status_code == 200
