@@ -58,7 +58,7 @@ class DecoderRecord:
     number: int
     """How many builds have served under this name, this one included."""
     device: str
-    """cpu or cuda: where it answers."""
+    """Where it answers: cpu."""
     serve: str | None
     """Model folder or GGUF inside the import root that completions run; None: no completions."""
     created_at: float

@@ -2,6 +2,7 @@
 
 decoder_row()    a line of the list; reads nothing
 decoder_info()   all that the decoder says of itself, and in which bounds its answers repeat
+decoder_bytes()  its memory by part
 """
 
 from __future__ import annotations
@@ -19,13 +20,8 @@ REPEATS = {
         "logits": "identical",
         "why": "within one mode an answer depends on nothing but the state: every logit comes from one order of sums",
     },
-    "cuda": {
-        "token_ids": "identical",
-        "logits": "within 2^-10 of their size",
-        "why": "within one mode; the order of sums on a GPU depends on the size of the batch",
-    },
 }
-"""How far the answer to a state may differ when others are in its batch, or when it is asked again."""
+"""By device: how far the answer to a state may differ when others are in its batch, or when it is asked again."""
 
 
 def decoder_row(state: DecoderState) -> dict[str, Any]:
@@ -55,6 +51,17 @@ def decoder_info(state: DecoderState) -> dict[str, Any]:
         finally:
             opened.release()
     return stats | decoder_row(state) | {"repeats": REPEATS[state.record.device]}
+
+
+def decoder_bytes(state: DecoderState) -> dict[str, int]:
+    """Resident bytes by part; none of what is not open."""
+    opened = state.opened
+    if opened is None or not opened.acquire():
+        return {}
+    try:
+        return {part: int(size) for part, size in opened.head.stats().get("resident_bytes", {}).items()}
+    finally:
+        opened.release()
 
 
 def _plain(value: Any) -> Any:

@@ -86,7 +86,9 @@ class Metrics:
             "fullview_decoders_damaged", "Decoders that cannot be served.", registry=registry
         )
         self._refused = Counter("fullview_refused", "Requests refused.", ["reason"], registry=registry)
-        self._resident = Gauge("fullview_resident_bytes", "Memory of open indexes.", ["part"], registry=registry)
+        self._resident = Gauge(
+            "fullview_resident_bytes", "Memory of open indexes and decoders.", ["part"], registry=registry
+        )
         self._points = Gauge("fullview_collection_points", "Points of a collection.", ["collection"], registry=registry)
         self._damaged = Gauge("fullview_collections_damaged", "Collections that cannot be served.", registry=registry)
         self._builds = Gauge("fullview_builds", "Build jobs by state.", ["state"], registry=registry)

@@ -38,13 +38,13 @@ class DecoderJobs:
 
     def publish(self, job: Job, spec: Spec, done: Done, built: Path, *, is_stopped: Callable[[], bool]) -> None:
         """The decoder takes its name. Raises ConflictError where that was taken meanwhile."""
-        decoders, body = self._decoders, _body(job.request)
+        decoders = self._decoders
         record = DecoderRecord(
             name=job.name,
             folder=new_folder_name(),
             number=1,
-            device="cuda" if body.device == "cuda" else "cpu",
-            serve=body.serve,
+            device="cpu",
+            serve=_body(job.request).serve,
             created_at=time.time(),
         )
         folder = move_into(decoders.root, built, record.folder)

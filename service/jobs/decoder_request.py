@@ -67,7 +67,9 @@ def check(body: DecoderBody, decoders: Decoders) -> None:
         raise OutOfRangeError(f"vocab_size is {body.vocab_size}; it must be at least 1.")
     DecoderOptions(**_options(body))
     if body.device == "cuda":
-        _require_cuda()
+        raise UnsupportedError(
+            'device "cuda" of a served decoder', "Use auto or cpu; from Python, decoder.gpu answers on a card."
+        )
 
 
 def to_spec(body: DecoderBody, decoders: Decoders, out: Path) -> DecoderSpec:
@@ -130,14 +132,3 @@ def _require_model(path: Path, given: str) -> None:
         raise MalformedError(
             f"serve is {given!r}: it must be the folder of a transformers model (with config.json) or a .gguf file."
         )
-
-
-def _require_cuda() -> None:
-    try:
-        import torch
-    except ImportError:
-        raise UnsupportedError(
-            'device "cuda" without torch', "pip install 'fullview[gpu]', or leave device out."
-        ) from None
-    if not torch.cuda.is_available():
-        raise UnsupportedError('device "cuda": torch sees no CUDA device', 'Use "auto" or "cpu".')

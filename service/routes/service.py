@@ -7,6 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import PlainTextResponse, Response
 
 from service.answers import plain
+from service.decoder_info import decoder_bytes
 from service.jobs.store import STATES
 from service.routes.context import AppParts, parts
 
@@ -95,6 +96,10 @@ def collect(own: AppParts) -> None:
             if part != "total":
                 resident[part] = resident.get(part, 0) + int(size)
                 resident["total"] += int(size)
+    for state in own.decoders.all():
+        for part, size in decoder_bytes(state).items():
+            resident[f"decoder_{part}"] = resident.get(f"decoder_{part}", 0) + size
+            resident["total"] += size
     own.metrics.collections(points, resident, damaged=sum(c.damage is not None for c in collections))
     own.metrics.decoders(damaged=sum(d.damage is not None for d in own.decoders.all()))
     jobs = own.runner.store.all()

@@ -70,4 +70,4 @@ def test_warming_asks_for_everything(tmp_path):
     assert {call["normalize"] for call in head.calls} == {"estimate", "topk", "exact", "none"}
     assert any(call["constraints"] is not None for call in head.calls)
     assert {len(np.atleast_2d(call["hidden"])) for call in head.calls} >= {1, 8}
-    assert set(REPEATS) == {"cpu", "cuda"}
+    assert REPEATS["cpu"]["logits"] == "identical"
