@@ -10,7 +10,6 @@ Invariant: what is wrong is a BadParamError, which names the member.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast
@@ -220,9 +219,8 @@ def _options(body: SharedBody, limits: Limits, *, top: int | None, echo: bool) -
 
 
 def _sampling(body: SharedBody) -> SamplingOptions:
-    seed = secrets.randbits(63) if body.seed is None else body.seed
-    if not -SEED_MAX - 1 <= seed <= SEED_MAX:
-        raise BadParamError("seed", f"seed is {seed}; a whole number of 64 bits is needed.")
+    if body.seed is not None and not -SEED_MAX - 1 <= body.seed <= SEED_MAX:
+        raise BadParamError("seed", f"seed is {body.seed}; a whole number of 64 bits is needed.")
     if body.top_p is not None and not 0.0 < body.top_p <= 1.0:
         raise BadParamError("top_p", f"top_p is {body.top_p:g}; it must be above 0 and at most 1.")
     return SamplingOptions(
@@ -230,7 +228,7 @@ def _sampling(body: SharedBody) -> SamplingOptions:
         top_k=_between("top_k", _or(body.top_k, 0), -1, _TOP_K_MAX),
         top_p=_or(body.top_p, 1.0),
         min_p=_between("min_p", _or(body.min_p, 0.0), 0.0, 1.0),
-        seed=seed & SEED_MAX,
+        seed=None if body.seed is None else body.seed & SEED_MAX,
     )
 
 

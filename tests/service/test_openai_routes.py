@@ -111,6 +111,12 @@ def test_several_prompts_are_several_choices(client):
     ]
 
 
+def test_without_a_seed_equal_prompts_get_texts_of_their_own(client):
+    body = {"model": "four", "prompt": ["a"] * 3, "max_tokens": 40}
+    assert len({choice["text"] for choice in completed(client, **body)["choices"]}) == 3
+    assert len({choice["text"] for choice in completed(client, **body, seed=-3)["choices"]}) == 1
+
+
 def test_a_streamed_completion_joined_is_the_whole_one(client):
     body = {"model": "abc", "prompt": "a", "max_tokens": 3, "temperature": 0, "logprobs": 1, "echo": True}
     whole = completed(client, **body)["choices"][0]
