@@ -173,7 +173,7 @@ async def _answer(
         options = options_for(limits)
         prompts = await turns.run(partial(prompts_of, limits, text))
         options = replace(options, max_tokens=options_of.tokens_asked(body, limits, prompts))
-        work = _Work(own, body.model, turns, text, lease.head, prompts, options, _shape(request, body, text))
+        work = _Work(own, body.model, turns, text, lease.head, prompts, options, _shape(request, body, text, options))
         if body.stream:
             streamed = True
             return _Streamed(_events(work, request), held)
@@ -249,14 +249,14 @@ async def _text_of(held: HeldDecoder, load: Callable[[], TextModel | None]) -> T
     return await asyncio.to_thread(work)
 
 
-def _shape(request: Request, body: SharedBody, text: TextModel) -> Shape:
+def _shape(request: Request, body: SharedBody, text: TextModel, options: GenerateOptions) -> Shape:
     kind, prefix = (ChatShape, "chatcmpl") if isinstance(body, ChatBody) else (CompletionShape, "cmpl")
     shape: Shape = kind(
         id=f"{prefix}-{request.scope['state']['request_id']}",
         created=int(time.time()),
         model=body.model,
         pieces=text.tokenizer.pieces,
-        logprobs=options_of.asks_logprobs(body),
+        logprobs=options.top_logprobs is not None,
         token_ids=bool(body.return_tokens_as_token_ids),
         usage=bool(body.stream_options is not None and body.stream_options.include_usage),
     )

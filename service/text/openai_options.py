@@ -3,7 +3,7 @@
 completion_options() chat_options()   GenerateOptions, without the number of tokens
 messages_of()                         messages as the chat template takes them
 completion_prompts() chat_prompt()    Prompts; encoding takes a while: not on the event loop
-asks_logprobs() tokens_asked()        whether scores are shown; how many tokens an answer gets
+tokens_asked()                        how many tokens an answer gets
 
 Invariant: what is wrong is a BadParamError, which names the member.
 """
@@ -68,11 +68,6 @@ def chat_options(body: ChatBody, limits: Limits) -> GenerateOptions:
     elif body.top_logprobs:
         raise BadParamError("top_logprobs", "top_logprobs needs logprobs: true. Send both, or neither.")
     return _options(body, limits, top=top, echo=False)
-
-
-def asks_logprobs(body: SharedBody) -> bool:
-    """True where the answer shall have log-probabilities."""
-    return bool(body.logprobs) if isinstance(body, ChatBody) else getattr(body, "logprobs", None) is not None
 
 
 def tokens_asked(body: SharedBody, limits: Limits, prompts: Sequence[Prompt]) -> int:
