@@ -51,6 +51,9 @@ def test_the_examples_run(tmp_path):
         }
     )
     pq.write_table(table, tmp_path / "data" / "import" / "notes.parquet")
+    layer = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0.5, 0.5, 0]], np.float32)
+    np.save(tmp_path / "data" / "import" / "layer.npy", layer)
+    (tmp_path / "data" / "import" / "words.json").write_text('["red", "green", "blue", "orange"]')
     assert len(EXAMPLES) > 15
     job = None
     with TestClient(create_app(Settings(data_dir=tmp_path / "data"))) as client:
@@ -59,7 +62,7 @@ def test_the_examples_run(tmp_path):
             found = client.request(method, path.replace("{job}", str(job)), json=content)
             assert found.status_code == int(status), (method, path, found.text)
             matches(json.loads(answer), found.json(), f"{method} {path}")
-            if path == "/v1/admin/builds":
+            if path in {"/v1/admin/builds", "/v1/admin/decoders"}:
                 job = found.json()["job"]
                 wait_for(lambda: client.get(f"/v1/admin/builds/{job}").json()["state"] == "done", 60)  # noqa: B023
 
