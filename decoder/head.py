@@ -24,7 +24,7 @@ from decoder.answers import Sampled, TopK
 from decoder.constrained import answer_constrained, plans_of
 from decoder.constraints import Constraints
 from decoder.drawing import draw_all
-from decoder.errors import DecoderClosedError
+from decoder.errors import DecoderClosedError, DecoderOptionsError
 from decoder.exact import exact_logprobs, token_ids_of
 from decoder.finder import Finder
 from decoder.hidden import as_states, bad_rows, require_finite
@@ -126,7 +126,7 @@ class OpenDecoder:
                 interval=_interval(choice),
             )
         else:
-            starts = None if warm is None else np.ascontiguousarray(np.atleast_2d(warm), np.int32)[good]
+            starts = None if warm is None else _starts(warm, len(failed), self.vocab_size)[good]
             found = self._finder.find(
                 states, choice, k=wanted, log_z=normalize == "estimate", warm=starts, threads=threads
             )
@@ -246,6 +246,22 @@ class OpenDecoder:
         asked = float(self._parts.promise["recall"]) if recall is None else recall
         asked = checks.number("recall", asked, low=0.0, high=1.0, above=True)
         return self._planner.choose(mode=mode, batch=batch, k=k, recall=asked, log_z=log_z, vocab_size=self.vocab_size)
+
+
+def _starts(warm: Any, n: int, vocab_size: int) -> NDArray[np.int32]:
+    """Tokens where walks begin besides, int32 (n, any). Checked, for a walk reads where they point."""
+    given = np.atleast_2d(np.asarray(warm))
+    if given.ndim != 2 or len(given) != n or given.dtype.kind not in "iu":
+        raise DecoderOptionsError(
+            f"warm has shape {np.shape(warm)} and dtype {given.dtype}, needed token ids [{n}, any], -1 for none"
+        )
+    wrong = given[(given < -1) | (given >= vocab_size)]
+    if len(wrong):
+        raise DecoderOptionsError(
+            f"token id {wrong[0]} in warm is not in the vocabulary of {vocab_size} tokens, needed 0 to {vocab_size - 1}, "
+            "or -1 for none"
+        )
+    return np.ascontiguousarray(given, np.int32)
 
 
 def _interval(choice: Choice) -> float:

@@ -21,7 +21,8 @@ States = NDArray[np.float32]
 def as_states(hidden: Any, dim: int) -> States:
     """Hidden states float (n, dim), or one of (dim,), as float32 (n, dim). NumPy arrays, lists, CPU tensors.
 
-    A C-contiguous float32 array is not copied. Values past float32 become infinities, which bad_rows() finds.
+    A C-contiguous float32 array that may be written to is not copied (for read-only memory every kernel would be compiled
+    once more). Values past float32 become infinities, which bad_rows() finds.
     """
     try:
         array = as_numpy(hidden) if is_tensor(hidden) else np.asarray(hidden)
@@ -38,7 +39,7 @@ def as_states(hidden: Any, dim: int) -> States:
         raise BadHiddenError(
             f"hidden has shape {array.shape}, needed [n, {dim}] or [{dim}]: the output layer takes states of {dim} components"
         )
-    return np.ascontiguousarray(states)
+    return np.require(states, requirements=("C", "W", "A"))
 
 
 def bad_rows(states: States) -> list[int]:

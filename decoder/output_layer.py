@@ -150,10 +150,14 @@ class OutputLayer:
         return out
 
     def weights_hash(self) -> str:
-        """xxh3-128 of all that decides the logits, hexadecimal. Read anew at each call: an edit in place shows."""
-        said = f"{self.weight.shape} {self.dtype} {self.scale!r} {self.softcap!r} {self.vocab_size}"
+        """xxh3-128 of all that decides the logits, hexadecimal. Read anew at each call: an edit in place shows.
+
+        Padding rows decide nothing, and do not count: a decoder's folder does not keep them.
+        """
+        real = self.weight[: self.vocab_size]
+        said = f"{real.shape} {self.dtype} {self.scale!r} {self.softcap!r} {self.vocab_size}"
         digest = xxhash.xxh3_128(said.encode())
-        flat = self.weight.reshape(-1).view(np.uint8)
+        flat = real.reshape(-1).view(np.uint8)
         for at in range(0, len(flat), BLOCK_BYTES):
             digest.update(flat[at : at + BLOCK_BYTES].data)
         digest.update(self.bias.data)

@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+MARKS = 1 << 32
+"""A visited row's slot has 32 bits for the walk's mark: when they are used up the table is begun anew."""
 
 
 class Scratch:
@@ -19,11 +21,13 @@ class Scratch:
         self.distances: Floats = np.empty(0, np.float32)
         self.masses: Floats = np.empty(0, np.float32)
 
-    def for_walk(self, slots: int) -> None:
-        """A table of visited rows of `slots`, a power of two, and room for as many scored rows."""
-        if len(self.visited) < slots:
-            self.visited, self.mark = np.zeros(slots, np.uint64), 0
+    def for_walk(self, slots: int, states: int) -> NDArray[np.uint64]:
+        """A table of visited rows of `slots`, a power of two, for so many states, and room for as many scored rows."""
+        if len(self.visited) < slots or self.mark + states >= MARKS:
+            self.visited, self.mark = np.zeros(max(slots, len(self.visited)), np.uint64), 0
         self._reserve(slots)
+        # Exactly so many slots, whatever was asked for before: a walk ends when its table is full.
+        return self.visited[:slots]
 
     def for_screen(self, rows: int) -> None:
         """Room for all rows."""

@@ -45,7 +45,7 @@ class Walker:
         found = Candidates.empty(len(states), effort)
         first = np.empty((len(states), 0), np.int32) if warm is None else np.require(warm, np.int32, "C")
         most = entries.table.shape[1] + first.shape[1] + effort.tail
-        scratch.for_walk(visited_slots(effort.width, self.links.shape[1], most))
+        visited = scratch.for_walk(visited_slots(effort.width, self.links.shape[1], most), len(states))
         scratch.mark = walk_states(
             layer.bits,
             layer.kind,
@@ -68,7 +68,7 @@ class Walker:
             effort.middle,
             effort.tail,
             np.uint64(self.seed),
-            scratch.visited,
+            visited,
             scratch.mark,
             scratch.rows,
             scratch.distances,
