@@ -29,6 +29,8 @@ BLOCK_ROWS = 8192
 LEAST_VARIANCE = 1e-3
 """Directions in which calibration states hardly vary count as if they varied by this share of the mean variance: states to
 come may leave them."""
+LEAST_WIDTH = 16
+"""Coordinates of the shortest code: a scan reads so many at a time."""
 BIAS_COORDINATES = 16
 """A row's bias is spread over so many coordinates: in one it would set the scale of the whole int8 row."""
 
@@ -80,14 +82,17 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class RowFrame:
-    """Where rows go, all d coordinates of them: needed while a decoder is built. mean, centre (d,); axes A float32 (d, d)."""
+    """Where rows go, all coordinates of them: needed while a decoder is built.
+
+    mean, centre float32 (d,); axes A float32 (d, max(d, LEAST_WIDTH)).
+    """
 
     mean: Floats
     centre: Floats
     axes: Floats
 
     def coordinates(self, weight: Floats) -> Floats:
-        """Coordinates float32 (m, d), most important first, of rows float32 (m, d)."""
+        """Coordinates float32 (m, all), most important first, of rows float32 (m, d)."""
         moved: Floats = (weight - self.centre).astype(np.float32)
         coordinates: Floats = moved @ self.axes
         return coordinates
@@ -111,8 +116,9 @@ def fit_frame(
     """The frame of a layer. states: float32 (n, d) calibration states; None leaves states as they are.
 
     frequency: float64 (V,), how often each token is among the best of a calibration state: rows that answer often weigh
-    more where axes are chosen. width: leading coordinates that are kept, None for all. lead: so many leading coordinates
-    are turned among themselves, so that each is as large as the others and eight bits serve all alike.
+    more where axes are chosen. width: leading coordinates that are kept, None for all; never fewer than LEAST_WIDTH, the
+    rest being zeros. lead: so many leading coordinates are turned among themselves, so that each is as large as the others
+    and eight bits serve all alike.
     """
     dim = layer.dim
     mean = np.zeros(dim) if states is None else states.mean(axis=0, dtype=np.float64)
@@ -131,9 +137,16 @@ def fit_frame(
     turned[:, :lead] = turned[:, :lead] @ _any_rotation(min(lead, dim), seed)
     kept = dim if width is None else min(width, dim)
     mean32, centre32 = mean.astype(np.float32), centre.astype(np.float32)
-    projection = np.ascontiguousarray((narrow @ turned)[:, :kept].T.astype(np.float32))
-    axes = np.ascontiguousarray((spread @ turned).astype(np.float32))
-    return Frame(mean32, centre32, projection), RowFrame(mean32, centre32, axes)
+    projection = _at_least(LEAST_WIDTH, (narrow @ turned)[:, :kept].T)
+    axes = _at_least(LEAST_WIDTH, (spread @ turned).T).T
+    return Frame(mean32, centre32, projection), RowFrame(mean32, centre32, np.ascontiguousarray(axes))
+
+
+def _at_least(least: int, coordinates: NDArray[np.float64]) -> Floats:
+    """Rows, one a coordinate, as float32; rows of zeros where there are fewer than `least`."""
+    out = np.zeros((max(least, len(coordinates)), coordinates.shape[1]), np.float32)
+    out[: len(coordinates)] = coordinates
+    return out
 
 
 def row_blocks(layer: OutputLayer) -> Iterator[tuple[int, Floats]]:
