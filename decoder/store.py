@@ -29,6 +29,7 @@ from decoder.operating_points import DecoderPoint
 from decoder.output_layer import OutputLayer
 from decoder.preview import Preview
 from decoder.transform import Frame
+from index.disk import save_array
 from index.errors import CorruptIndexError, UnknownIndexError
 from index.manifest import FileEntry, Manifest, read_manifest, write_manifest
 from index.publication import Kind
@@ -93,7 +94,7 @@ def write_decoder(folder: Path, parts: DecoderParts) -> Manifest:
         "projection": frame.projection,
     }
     for name in ARRAYS:
-        np.save(folder / f"{name}.npy", arrays[name], allow_pickle=False)
+        save_array(folder / f"{name}.npy", arrays[name])
     (folder / REPORT).write_text(json.dumps(parts.report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return write_manifest(
         folder,
