@@ -153,7 +153,7 @@ class _Build:
     @property
     def _lead(self) -> int:
         dim = self.layer.dim
-        lead = self.options.lead or min(max(dim // 4, 64), 160)
+        lead = self.options.lead or min(max(dim * 2 // 7, 64), 160)
         return max(16, min(lead, dim) // 16 * 16)
 
     def _codes(self, frame: Frame, row_frame: RowFrame) -> tuple[Preview, GraphRows]:

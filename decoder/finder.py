@@ -7,6 +7,7 @@ exact_rows    exact logits of given tokens of one state
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
 
@@ -62,7 +63,7 @@ class Finder:
             choice.point, k, vocab_size=self.layer.vocab_size, whole_codes=self._whole_codes, log_z=log_z or entries
         )
         if entries:
-            effort = Effort(effort.width, effort.rerank, max(effort.middle, MIDDLE), TAIL)
+            effort = replace(effort, middle=max(effort.middle, MIDDLE), tail=TAIL)
         if threads > 1 and len(states) > 1:
             return self._shared(states, choice.mode, effort, warm, min(threads, len(states)), entries=entries)
         return self._run(choice.mode, effort, states, warm, entries=entries)
@@ -75,7 +76,7 @@ class Finder:
         finish_logits(out, np.float32(layer.scale), np.float32(layer.softcap or 0.0), out)
         return out
 
-    def timed(self, mode: str, width: int, states: Floats, log_z: bool) -> None:  # noqa: FBT001 (a callback)
+    def timed(self, mode: str, width: int, states: Floats, *, log_z: bool) -> None:
         """What measure_timings() runs."""
         if mode == "exact":
             exact_topk(self.layer, states, min(TIMED_AT, self.layer.vocab_size))

@@ -11,7 +11,7 @@ nothing. The lower bound is that of a one-sided 95 % interval.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from decoder.candidates import Effort
 MEASURED_AT = (1, 10, 100)
 """k at which recall is measured; between them the next larger one counts."""
 TAIL = 256
-"""Tokens sampled for log Z from those that were not scored."""
+"""Tokens sampled for log Z: of a walk from those it did not score; of a screen half from its band, half from the rest."""
 MIDDLE = 192
 """Rows rescored for log Z from those scored, where codes leave coordinates out."""
 SPARE = 22
@@ -84,5 +84,9 @@ def effort_of(point: DecoderPoint, k: int, *, vocab_size: int, whole_codes: bool
     rerank = min(k + SPARE + k // 10 if whole_codes else max(100, 2 * k), vocab_size)
     most = max(MEASURED_AT)
     width = point.width if k <= most else point.width * k // most
-    middle = MIDDLE if log_z and not whole_codes else 0
-    return Effort(width=min(max(width, rerank), vocab_size), rerank=rerank, middle=middle, tail=TAIL if log_z else 0)
+    bare = Effort(width=min(max(width, rerank), vocab_size), rerank=rerank)
+    if not log_z:
+        return bare
+    if point.mode == "screen":
+        return replace(bare, middle=TAIL // 2, tail=TAIL // 2, band=2 * bare.width)
+    return replace(bare, middle=0 if whole_codes else MIDDLE, tail=TAIL)

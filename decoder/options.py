@@ -20,7 +20,7 @@ class DecoderOptions:
     width: int | None = None
     """Coordinates of a code, the leading ones of all; None: all. Fewer are quicker to score and need a wider beam."""
     lead: int | None = None
-    """Leading coordinates that a screen reads of every row: a byte each, a multiple of 16; None: a quarter of all, 64 to 160."""
+    """Leading coordinates that a screen reads of every row: a byte each, a multiple of 16; None: 2/7 of all, 64 to 160."""
     degree: int = 56
     """Links of a row that come from the graph and from calibration states: 4 bytes each."""
     room: int = 8

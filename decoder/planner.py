@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +32,13 @@ BATCHES = (1, 8, 64)
 STATES = 24
 ROUNDS = 3
 
-Run = Callable[[str, int, NDArray[np.float32], bool], object]
-"""(mode, width, states, with log Z): answers them, k = 10."""
+
+class Run(Protocol):
+    """Answers states float32 (n, d), k = 10, in a mode at a width, with log Z or without."""
+
+    def __call__(self, mode: str, width: int, states: NDArray[np.float32], *, log_z: bool) -> object:
+        """The answer, which nobody looks at."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +115,10 @@ def measure_timings(run: Run, points: Sequence[DecoderPoint], states: NDArray[np
         widths = sorted({point.width for point in points if point.mode == mode})
         for width in sorted({widths[0], widths[len(widths) // 2], widths[-1]}) if widths else ():
             without, with_log_z = (
-                _median_us(partial(run, mode, width, some[:STATES], log_z), STATES) for log_z in (False, True)
+                _median_us(partial(run, mode, width, some[:STATES], log_z=log_z), STATES) for log_z in (False, True)
             )
             table.append((width, without, with_log_z))
-    exact = [(batch, _median_us(partial(run, "exact", 0, some[:batch], True), batch)) for batch in BATCHES]
+    exact = [(batch, _median_us(partial(run, "exact", 0, some[:batch], log_z=True), batch)) for batch in BATCHES]
     return Timings(
         machine=this_machine(), walk=tuple(tables["walk"]), screen=tuple(tables["screen"]), exact=tuple(exact)
     )

@@ -24,6 +24,10 @@ FEW = 1e-5
 """No standard error is below it: a logit summed in float32 is that uncertain itself."""
 
 
+HIGHEST = np.float32(60.0)
+"""No estimate counts for more than exp(60) times the best logit: an estimate by few coordinates may be far off."""
+
+
 @njit(cache=True, nogil=True)
 def state_seed(state: Any, seed: Any) -> Any:
     """A random number's first state, uint64, from the bits of a state float32 (d,) and a seed uint64."""
@@ -55,11 +59,11 @@ def sum_seen(
     half = np.float32(-0.5)
     if softcap == np.float32(0.0):
         for j in range(count):
-            mass = exp_below_zero((half * distances[j] + offset) * scale - top)
+            mass = exp_below_zero(min((half * distances[j] + offset) * scale - top, HIGHEST))
             masses[j] = mass if distances[j] > limit else np.float32(0.0)
     else:
         for j in range(count):
-            mass = exp_below_zero(finish_one(half * distances[j] + offset, scale, softcap) - top)
+            mass = exp_below_zero(min(finish_one(half * distances[j] + offset, scale, softcap) - top, HIGHEST))
             masses[j] = mass if distances[j] > limit else np.float32(0.0)
     total = 0.0
     squares = 0.0

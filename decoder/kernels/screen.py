@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from decoder.kernels.exponent import exp_below_zero
 from decoder.kernels.frame import project, quantise
 from decoder.kernels.partition import combine, draw, sample_seen, state_seed, sum_seen
-from decoder.kernels.score import finish_logits, finish_one, score_rows
+from decoder.kernels.score import finish_logits, score_rows
 from decoder.kernels.walk import DRAWS_MOST, best_first, estimate_error
 from index.kernels.intrinsics import prefetch
 from index.kernels.scan import sift_down
@@ -214,18 +213,25 @@ def sample_above(values: Any, bound: Any, random: Any, who: Any, first: Any, las
 
 
 @njit(cache=True, nogil=True)
-def _masses(
-    values: Any, rows: Any, m: Any, above: Any, offset: Any, scale: Any, softcap: Any, top: Any, out: Any
-) -> Any:
-    """out[j] = exp(estimated logit - top) of rows[j] whose value exceeds `above`, 0 for others; returns their sum."""
-    half = np.float32(-0.5)
-    total = 0.0
+def divide(values: Any, rows: Any, m: Any, passing: Any, sample: Any, distances: Any, ordered: Any, band: Any) -> Any:
+    """ordered[:p]: about `passing` of rows[:m] with the smallest values; ordered[p:m]: the others, band[:m - p] their values.
+
+    Returns p. values: of all rows; distances float32, ordered int32 (>= m + 1,), band float32 (>= m,): the first is scratch.
+    """
     for j in range(m):
-        value = values[rows[j]]
-        mass = exp_below_zero(min(finish_one(half * value + offset, scale, softcap) - top, np.float32(40.0)))
-        out[j] = mass if value > above else np.float32(0.0)
-        total += np.float64(out[j])
-    return total
+        distances[j] = values[rows[j]]
+    bound = threshold(distances, m, passing, sample)
+    p = 0
+    for j in range(m):
+        ordered[p] = rows[j]
+        p += np.int64(distances[j] <= bound)
+    b = 0
+    for j in range(m):
+        if distances[j] > bound:
+            ordered[p + b] = rows[j]
+            band[b] = distances[j]
+            b += 1
+    return p
 
 
 @njit(cache=True, nogil=True)
@@ -265,10 +271,11 @@ def screen_states(
 ) -> None:
     """Candidates and log Z of each state.
 
-    Layer, frame, codes and what is filled: as kernels/walk.py::walk_states. lead_codes uint8 (V, lead), lead_scalars float32
-    (2, V): -2 bias, scale. passing: about so many rows are scored by all coordinates, of which `keep` are reranked; band: about so many
-    more, the next best by their leading coordinates, from which `middle` are drawn in proportion to their estimate;
-    tail: drawn from all others. whole: draw from the rows that passed as well, so that the entries stand for all tokens.
+    Layer, frame, codes and what is filled: as kernels/walk.py::walk_states. lead_codes uint8 (V, lead), lead_scalars
+    float32 (2, V): -2 bias, scale. passing: about so many rows are scored by all coordinates, of which `keep` are reranked;
+    band: about so many more, the next best by their leading coordinates, from which `middle` are drawn in proportion to
+    their estimate; tail: drawn from all others. whole: draw from the rows that passed as well, so that the entries stand
+    for all tokens.
     values, distances, masses float32 (V,), rows int32 (V + 1,): scratch.
     """
     total_rows, width = codes.shape
@@ -280,7 +287,8 @@ def screen_states(
     wide = np.empty(lead, np.int16)
     sums = np.empty(BLOCK, np.int32)
     sample = np.empty(SAMPLE, np.float32)
-    passed = np.empty(total_rows, np.int32)
+    passed = np.empty(total_rows + 1, np.int32)
+    band_values = np.empty(total_rows if band > 0 else 0, np.float32)
     far = np.empty(keep, np.float32)
     near = np.empty(keep, np.float32)
     times = np.empty(max(middle, 1), np.int32)
@@ -312,16 +320,9 @@ def screen_states(
             values,
             rows,
         )
-        inner = outer
         p = m
         if band > 0 and m > passing:
-            for j in range(m):
-                distances[j] = values[rows[j]]
-            inner = threshold(distances, m, passing, sample)
-            p = 0
-            for j in range(m):
-                passed[p] = rows[j]
-                p += np.int64(distances[j] <= inner)
+            p = divide(values, rows, m, passing, sample, distances, passed, band_values)
         else:
             passed[:m] = rows[:m]
         score_codes(codes, scalars, plane, query_scale, query_sum, passed, p, distances)
@@ -343,23 +344,19 @@ def screen_states(
             if middle > 0:
                 random, bits = draw(random)
                 start = np.float64(bits >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-                extra = _masses(values, rows, m, inner, offset, scale, softcap, top, distances)
+                drawn_from, _ = sum_seen(
+                    band_values, m - p, np.float32(-np.inf), offset, scale, softcap, top, masses[p:]
+                )
+                begin = p
                 if whole:
-                    # One list of all that was scored: what passed by all its coordinates, the band by the leading ones.
-                    for j in range(m):
-                        passed[p] = rows[j]
-                        masses[p] = distances[j]
-                        p += np.int64(distances[j] > np.float32(0.0))
-                    drawn_from = total + extra
+                    # All that was scored is drawn from: what passed by all its coordinates, the band by the leading ones.
+                    begin = 0
+                    drawn_from += total
                     total = squares = 0.0
-                    sampled = sample_seen(
-                        passed, masses, p, drawn_from, middle, start, mine[known:], weight_of[known:], times
-                    )
-                else:
-                    drawn_from = extra
-                    sampled = sample_seen(
-                        rows, distances, m, drawn_from, middle, start, mine[known:], weight_of[known:], times
-                    )
+                sampled = sample_seen(
+                    passed[begin:], masses[begin:], m - begin, drawn_from, middle, start, mine[known:],
+                    weight_of[known:], times,
+                )  # fmt: skip
                 count += sampled
             rest = total_rows - m
             first = count
