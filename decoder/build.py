@@ -30,9 +30,11 @@ from decoder.report import DecoderReport, in_degree_summary
 from decoder.screen import Screener
 from decoder.shaping import in_degrees, link_to_weak, shape_links, weak_rows
 from decoder.store import DECODER, DecoderParts, read_decoder, write_decoder
-from decoder.transform import Frame, Projection, RowFrame, fit_frame, graph_rows, row_blocks
+from decoder.threads import usable_cores
+from decoder.transform import LEAST_WIDTH, Frame, Projection, RowFrame, fit_frame, graph_rows, row_blocks
 from decoder.tune import Truth, measure_curve
 from decoder.walk import Walker
+from index.disk import as_disk_full, require_room
 from index.graph import GraphOptions, GraphRows, build_graph
 from index.kernels.reach import connect_rows
 from index.progress import Cancel, OnProgress, Steps
@@ -80,17 +82,28 @@ def build_decoder(
     temporary = None
     try:
         temporary = temporary_sibling(place, kind=DECODER)
+        require_room(temporary, _least_bytes(layer, options))
         report = _Build(layer, options, steps).run(states, temporary)
         steps.start("publish", 1)
         publish(temporary, place, replace=replace, kind=DECODER)
         steps.tell(1, 1)
-    except BaseException:
+    except BaseException as error:
         steps.abandon()
-        if temporary is not None:
-            discard(temporary)
+        if temporary is None:
+            raise
+        full = as_disk_full(error, temporary, total_bytes=_least_bytes(layer, options))
+        discard(temporary)
+        if full is not None:
+            raise full from error
         raise
-    steps.finish()
+    report.peak_bytes = steps.finish()
     return report
+
+
+def _least_bytes(layer: OutputLayer, options: DecoderOptions) -> int:
+    """What a decoder's folder takes at least."""
+    a_row = layer.dim * layer.weight.itemsize + (options.width or layer.dim) + 4 * (options.degree + options.room)
+    return layer.vocab_size * a_row
 
 
 @dataclass(slots=True)
@@ -103,7 +116,7 @@ class _Build:
         """All phases up to the last look at the folder."""
         begun = time.monotonic()
         options, layer, steps = self.options, self.layer, self.steps
-        threads = options.threads or len(os.sched_getaffinity(0))
+        threads = options.threads or usable_cores()
         steps.start("answers", 1)
         known = calibrate(layer, states, seed=options.seed, threads=threads, on_progress=steps.advance)
         shaping, answers = known.shapes
@@ -154,7 +167,7 @@ class _Build:
     def _lead(self) -> int:
         dim = self.layer.dim
         lead = self.options.lead or min(max(dim * 2 // 7, 64), 160)
-        return max(16, min(lead, dim) // 16 * 16)
+        return max(LEAST_WIDTH, min(lead, self.options.width or dim, dim) // LEAST_WIDTH * LEAST_WIDTH)
 
     def _codes(self, frame: Frame, row_frame: RowFrame) -> tuple[Preview, GraphRows]:
         """The preview, and the rows for the graph: two passes over the weight, as the second needs the longest row."""
@@ -276,7 +289,7 @@ class _Build:
             truth,
             enough=enough,
             vocab_size=self.layer.vocab_size,
-            whole_codes=preview.width == self.layer.dim,
+            whole_codes=preview.width >= self.layer.dim,
             threads=threads,
             check=self.steps.check,
         )

@@ -39,7 +39,7 @@ class Finder:
             parts.layer, parts.frame, projection, parts.preview, parts.links, parts.entries, parts.seed
         )
         self._screener = Screener(parts.layer, parts.frame, projection, parts.preview, parts.seed)
-        self._whole_codes = parts.preview.width == parts.layer.dim
+        self._whole_codes = parts.preview.width >= parts.layer.dim
         self._scratch: SimpleQueue[Scratch] = SimpleQueue()
 
     def find(

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from decoder.operating_points import DecoderPoint, pick
 from decoder.option_checks import one_of
 from decoder.store import TIMINGS
+from decoder.threads import usable_cores
 
 MODES = ("walk", "screen", "exact")
 BATCHES = (1, 8, 64)
@@ -160,8 +161,7 @@ def this_machine() -> str:
                 break
     except (OSError, IndexError):
         pass
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{name}, {cores} cores, numpy {np.__version__}"
+    return f"{name}, {usable_cores()} cores, numpy {np.__version__}"
 
 
 def _median_us(call: Callable[[], object], states: int) -> float:

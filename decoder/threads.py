@@ -1,6 +1,7 @@
 """Work in parts, on threads that are kept: starting some for each call costs as much as a tenth of an exact scan.
 
-each_part   work(0), ..., work(parts - 1): the first on the caller's thread, the others on the shared ones
+each_part      work(0), ..., work(parts - 1): the first on the caller's thread, the others on the shared ones
+usable_cores   how many threads can run at once
 
 Kernels release the GIL, so parts run side by side. The threads are shared by all callers of the process; a child of a fork
 makes its own.
@@ -36,6 +37,11 @@ def _forget() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def each_part(work: Callable[[int], Result], parts: int) -> list[Result]:

@@ -55,15 +55,14 @@ def measure_curve(
     threads: int,
     check: Callable[[], None],
 ) -> Iterator[DecoderPoint]:
-    """Points of a mode, from narrow to wide, up to the first that is enough."""
-    for width in WIDTHS[mode]:
-        if width > vocab_size:
-            return
+    """Points of a mode, from narrow to wide, up to the first that is enough, or as wide as the vocabulary; at least one."""
+    for wanted in WIDTHS[mode]:
+        width = min(wanted, vocab_size)
         point = measure_point(
             answer, mode, width, truth, vocab_size=vocab_size, whole_codes=whole_codes, threads=threads, check=check
         )
         yield point
-        if enough(point):
+        if enough(point) or width == vocab_size:
             return
 
 
