@@ -27,8 +27,8 @@ from index.sources import open_source
 ANSWERS = 100
 """Exact best tokens of each state: as many as recall is measured at."""
 AT_ONCE = 256
-MEASURED_MOST = 4000
-CHOOSING = 0.25
+MEASURED_MOST = 2500
+CHOOSING = 0.2
 LEAST = 200
 """Fewer calibration states than this say too little to be divided."""
 

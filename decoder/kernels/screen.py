@@ -225,7 +225,7 @@ def divide(values: Any, rows: Any, m: Any, passing: Any, sample: Any, distances:
     for j in range(m):
         ordered[p] = rows[j]
         p += np.int64(distances[j] <= bound)
-    b = 0
+    b = np.int64(0)
     for j in range(m):
         if distances[j] > bound:
             ordered[p + b] = rows[j]
