@@ -241,6 +241,27 @@ def test_s58_padding_rows_are_no_tokens(client, place):
         assert "62" in refused.json()["status"]["error"] and "61" in refused.json()["status"]["error"]
 
 
+def test_a_byte_that_changed_on_the_disk_is_found_and_named(tmp_path):
+    settings = Settings(data_dir=tmp_path / "data")
+    settings.import_folder.mkdir(parents=True)
+    np.save(settings.import_folder / "small.npy", layer_and_states(rows=100, dim=16)[0])
+    with TestClient(create_app(settings)) as client:
+        job = client.post("/v1/admin/decoders", json={"name": "d", "weight": {"path": "small.npy"}}).json()["job"]
+        wait_for(lambda: client.get(f"/v1/admin/builds/{job}").json()["state"] not in ("queued", "running"), 60)
+        assert client.post("/v1/decoders/d/topk", json={"hidden": [0.0] * 16}).status_code == 200
+    (weights,) = (settings.data_dir / "decoders").glob("*/head/weights.npy")
+    content = bytearray(weights.read_bytes())
+    content[-5] ^= 1
+    weights.write_bytes(content)
+    with TestClient(create_app(settings)) as client:
+        wait_for(lambda: client.get("/readyz").status_code == 200, 30)
+        answer = client.post("/v1/decoders/d/topk", json={"hidden": [0.0] * 16})
+        assert (answer.status_code, answer.json()["code"]) == (503, "damaged")
+        assert "weights.npy: expected xxh3 " in answer.json()["status"]["error"]
+        assert client.delete("/v1/admin/decoders/d").json() == {"deleted": True}
+        assert list((settings.data_dir / "decoders").iterdir()) == []
+
+
 # --- a server as a process ----------------------------------------------------
 
 
