@@ -4,7 +4,7 @@
 #     demo         an index from bundled data, a server, queries through HTTP
 #     test         the ordinary suite (arguments go to pytest)
 #     test-long    what takes longer, with the extras cpu and bench
-#     test-torch   what runs beside torch, in an environment of its own (.venv-torch)
+#     test-torch   what needs torch, transformers, Triton or OpenAI's client, in an environment of its own (.venv-torch)
 #     lint         ruff: rules and format
 #     types        mypy, strict
 #     layers       import-linter: which package may import which
@@ -49,10 +49,18 @@ target_test_long() {
 }
 
 target_test_torch() {
+    local files
     venv=.venv-torch
     VENV=$venv scripts/setup.sh dev
+    # torch first and by itself: what comes after is content with it, and no plain dependency pulls a build for CUDA.
     in_venv python -c 'import torch' 2>/dev/null || in_venv python -m pip install --quiet --disable-pip-version-check "torch==2.13.0"
+    in_venv python -m pip install --quiet --disable-pip-version-check "transformers>=4.48" "tokenizers>=0.21" "gguf>=0.10" \
+        "jinja2>=3.1" "openai>=1.60" "triton==3.9.0"
+    # Tests that would skip elsewhere, by themselves or by a helper of theirs.
+    mapfile -t files < <(grep -rlE 'importorskip\("(torch|transformers|triton|openai|gguf|tokenizers)"|gpu_layers|tiny_llama' \
+        tests --include='test_*.py' | sort)
     in_venv python -m pytest -k "torch" tests/index/test_scenarios_crash.py "$@"
+    in_venv python -m pytest "${files[@]}" "$@"
 }
 
 target_lint() {
