@@ -27,15 +27,15 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from decoder.gpu import queries, rerank, scan, select, walk
+from decoder.gpu.head import BEAM, PLACES, RERANK, SAMPLES
 from decoder.gpu.launch import Launch
-from decoder.gpu.layout import blocks_of, padded
-from decoder.gpu.results import kept_of, places_of
+from decoder.gpu.layout import blocks_of
+from decoder.gpu.results import kept_of
 
 SHAPES = ((49_152, 576), (128_256, 2_048), (128_256, 4_096), (256_000, 4_096))
 """(V, d) of the benchmark."""
 BUCKETS = (1, 32, 64)
 """Of each number of padded columns, the smallest bucket: 1 to 16 share one."""
-RERANK, STEPS, BEAM, DEGREE, ENTRIES, SAMPLES = 128, 7, 32, 32, 1_024, 256
 WEIGHTS = ("bf16", "fp16", "fp32")
 TARGET = GPUTarget("cuda", 90, 32)
 
@@ -81,12 +81,11 @@ def variants(*, widest: bool = False) -> list[Variant]:
 def _of_layer(vocab: int, dim: int, bits: int, *, widest: bool) -> Iterator[Variant]:
     unit = 128 if bits == 4 else 64
     width, kept, blocks = -(-dim // unit) * unit, kept_of(vocab, RERANK), blocks_of(vocab)
-    places = places_of(entries=ENTRIES, degree=DEGREE, steps=STEPS, beam=BEAM)
     coded = ("*i8", "*fp32", "*fp32", "*i8", "*fp32", "*fp32", "*fp32")
     yield Variant(
         queries._quantise,
-        ("*fp32", "*fp32", "*i8", "*fp32", "*fp32", "*fp32", "*i32", "i32"),
-        queries.quantise_launch(width=width, bits=bits),
+        ("*fp32", "*fp32", "*fp32", "*i8", "*fp32", "*fp32", "*fp32", "*i32", "*u8", "i32"),
+        queries.quantise_launch(dim=dim, width=width, bits=bits),
     )
     for n in BUCKETS[-1:] if widest else BUCKETS:
         for matrix in ("bf16", "fp32"):
@@ -98,21 +97,35 @@ def _of_layer(vocab: int, dim: int, bits: int, *, widest: bool) -> Iterator[Vari
             yield Variant(scan._scan, types, launch)
     select_types = ("*fp32", "*i32", "*fp32", "*i32", "*fp32", "i32", "i32")
     groups = -(-blocks * kept // select.TILE)
-    for size in (blocks * kept, groups * RERANK, places):
+    for size in (blocks * kept, groups * RERANK, PLACES):
         yield Variant(select._select, select_types, select.select_launch(size=size, keep=RERANK))
     for capped in (True,) if widest else (False, True):
         for weight in WEIGHTS[:1] if widest else WEIGHTS:
             types = (f"*{weight}", "*fp32", "*fp32", "*i32", "*fp32", "i32", "fp32", "fp32")
             yield Variant(rerank._score, types, rerank.score_launch(dim=dim, capped=capped))
-        types = (*coded, "*i32", "*i32", "*i32", "*fp32", "*i32", "*fp32", *["i32"] * 7, "fp32", "fp32")
+        types = (*coded, "*i32", "*i32", "*fp32", "*i32", "*fp32", "*i32", "*i32", *["i32"] * 6, "fp32", "fp32")
         yield Variant(walk._expand, types, walk.expand_launch(width=width, bits=bits, capped=capped))
-    order_types = ("*fp32", "*fp32", "*i32", *["*fp32"] * 3, "*i32", *["*fp32"] * 4, "i32", "i32", "i32", "fp32")
+        types = (*coded, "*i32", "*i32", "*i32", "*fp32", *["i32"] * 4, "fp32", "fp32")
+        yield Variant(walk._sample, types, walk.expand_launch(width=width, bits=bits, capped=capped))
+    order_types = (
+        "*fp32",
+        "*fp32",
+        "*i32",
+        *["*fp32"] * 3,
+        "*u8",
+        "*i32",
+        *["*fp32"] * 4,
+        "i32",
+        "i32",
+        "i32",
+        "fp32",
+        "fp32",
+    )
     for parts, samples in ((blocks, 0), (1, SAMPLES)):
         yield Variant(rerank._order, order_types, rerank.order_launch(keep=RERANK, parts=parts, samples=samples))
     yield Variant(
-        walk._frontier, ("*fp32", "*i32", "*i32", "i32", "i32"), walk.frontier_launch(places=places, beam=BEAM)
+        walk._frontier, ("*fp32", "*i32", "*i32", "*i32", "i32"), walk.frontier_launch(places=PLACES, beam=BEAM)
     )
-    yield Variant(walk._draw, ("*i32", "*i32", "*i32", "*i32", "i32", "i32"), Launch({"SIZE": padded(SAMPLES)}))
 
 
 def compiled(variant: Variant) -> Usage:

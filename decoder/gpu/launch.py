@@ -2,6 +2,7 @@
 
 Launch         constants, warps and stages of one compiled variant
 ordered        floats as integers that sort the same way; unordered turns them back
+finite         which numbers are neither infinite nor NaN
 finish         raw logits -> scaled, soft-capped
 log_or_nothing log of a sum that may be empty
 
@@ -34,6 +35,12 @@ class Launch(NamedTuple):
     def keywords(self) -> dict[str, int | bool]:
         """Everything a launch passes by name."""
         return {**self.constants, **self.options()}
+
+
+@triton.jit
+def finite(x):
+    """Which of these float32 numbers are neither infinite nor NaN."""
+    return tl.abs(x) < 3.0e38
 
 
 @triton.jit

@@ -109,7 +109,8 @@ def unpacked(codes: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def _rotation(width: int, seed: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
+    # Not the seed itself: rows drawn from the same stream would be turned into a triangle, the worst rows to code.
+    generator = torch.Generator().manual_seed(seed + 0x70F1)
     q, r = torch.linalg.qr(torch.randn(width, width, generator=generator))
     return q * torch.sign(torch.diagonal(r))
 

@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from decoder.gpu.launch import Launch
+from decoder.gpu.launch import Launch, finite
 from decoder.gpu.layout import padded
 from decoder.gpu.results import Queries
 
@@ -26,13 +26,17 @@ def project_launch(*, dim: int, queries: int) -> Launch:
     return Launch({"DIM": dim, "N": padded(queries, 16), "BLOCK_W": 16, "BLOCK_K": 128}, warps=4, stages=3)
 
 
-def quantise_launch(*, width: int, bits: int) -> Launch:
+def quantise_launch(*, dim: int, width: int, bits: int) -> Launch:
     """How quantise is compiled."""
-    return Launch({"WIDTH": width, "BITS": bits, "BLOCK": padded(width)}, warps=8 if width > 2048 else 4)
+    constants = {"DIM": dim, "WIDTH": width, "BITS": bits, "BLOCK": padded(width), "BLOCK_D": padded(dim)}
+    return Launch(constants, warps=8 if max(width, dim) > 2048 else 4)
 
 
 def project(hidden: torch.Tensor, mean: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
-    """A (h - m). hidden: [n, dim] of any float type; mean: float32 [dim]; matrix: [width, dim], width a multiple of 16."""
+    """A (h - m). hidden: [n, dim] of any float type; mean: float32 [dim]; matrix: [width, dim], width a multiple of 16.
+
+    Components that are not finite count as the mean's: quantise() marks such states.
+    """
     (n, dim), width = hidden.shape, matrix.shape[0]
     out = torch.empty((n, width), dtype=torch.float32, device=hidden.device)
     launch = project_launch(dim=dim, queries=n)
@@ -41,15 +45,21 @@ def project(hidden: torch.Tensor, mean: torch.Tensor, matrix: torch.Tensor) -> t
     return out
 
 
-def quantise(rotated: torch.Tensor, row_mean: torch.Tensor, *, bits: int, vocab: int) -> Queries:
-    """Queries as int8: the largest component becomes 127 or -127. row_mean: float32 [width]; bits: of the rows' codes."""
+def quantise(rotated: torch.Tensor, hidden: torch.Tensor, row_mean: torch.Tensor, *, bits: int, vocab: int) -> Queries:
+    """Queries as int8: the largest component becomes 127 or -127.
+
+    rotated: float32 [n, width]; hidden: [n, dim], looked at for infinities and NaN; row_mean: float32 [width]; bits: of the
+    rows' codes.
+    """
     n, width = rotated.shape
     codes = torch.empty((n, width), dtype=torch.int8, device=rotated.device)
     scales, shifts, offsets = torch.empty((3, n), dtype=torch.float32, device=rotated.device).unbind()
     windows = torch.empty(n, dtype=torch.int32, device=rotated.device)
-    launch = quantise_launch(width=width, bits=bits)
-    _quantise[(n,)](rotated, row_mean, codes, scales, shifts, offsets, windows, vocab, **launch.keywords())
-    return Queries(codes, scales, shifts, offsets, windows)
+    failed = torch.empty(n, dtype=torch.uint8, device=rotated.device)
+    launch = quantise_launch(dim=hidden.shape[1], width=width, bits=bits)
+    out = (codes, scales, shifts, offsets, windows, failed)
+    _quantise[(n,)](rotated, hidden, row_mean, *out, vocab, **launch.keywords())
+    return Queries(*out)
 
 
 @triton.jit(do_not_specialize=["n", "width"])
@@ -75,7 +85,8 @@ def _project(
         a = tl.load(matrix + rows[:, None] * DIM + k[None, :], mask=inside[None, :], other=0.0)
         h = tl.load(hidden + columns[None, :] * DIM + k[:, None], mask=inside[:, None] & real[None, :], other=0.0)
         m = tl.load(mean + k, mask=inside, other=0.0)
-        moved = tl.where(real[None, :], h.to(tl.float32) - m[:, None], 0.0)
+        h = h.to(tl.float32)
+        moved = tl.where(finite(h) & real[None, :], h - m[:, None], 0.0)
         # tf32 keeps the 8 bits of a bfloat16 matrix whole; the query is rounded to 7 bits next.
         total = tl.dot(a.to(tl.float32), moved, total, input_precision="tf32")
     tl.store(out + columns[None, :] * width + rows[:, None], total, mask=real[None, :])
@@ -84,16 +95,20 @@ def _project(
 @triton.jit(do_not_specialize=["vocab"])
 def _quantise(
     rotated,
+    hidden,
     row_mean,
     codes,
     scales,
     shifts,
     offsets,
     windows,
+    failed,
     vocab,
+    DIM: tl.constexpr,
     WIDTH: tl.constexpr,
     BITS: tl.constexpr,
     BLOCK: tl.constexpr,
+    BLOCK_D: tl.constexpr,
 ):
     n = tl.program_id(0)
     at = tl.arange(0, BLOCK)
@@ -111,6 +126,10 @@ def _quantise(
     mean = tl.load(row_mean + at, mask=inside, other=0.0)
     # Any number that spreads states over the permutation will do; the factors keep the sum inside 32 bits.
     mixed = tl.abs(tl.sum(code * ((at * 40503) % 251), 0)).to(tl.int64) * 7919
+    d = tl.arange(0, BLOCK_D)
+    h = tl.load(hidden + n * DIM + d, mask=d < DIM, other=0.0)
+    good = tl.min(finite(h.to(tl.float32)).to(tl.int32), 0)
+    tl.store(failed + n, (1 - good).to(tl.uint8))
     tl.store(codes + n * WIDTH + at, code.to(tl.int8), mask=inside)
     tl.store(scales + n, tl.div_rn(largest, 127.0))
     tl.store(shifts + n, shift)

@@ -12,18 +12,18 @@ from __future__ import annotations
 import torch
 
 from decoder.gpu.layout import BLOCK_ROWS, CodedRows, blocks_of, position, unpacked
-from decoder.gpu.results import MARGIN, Ordered, Pool, Queries, Scanned, Selected, places_of, words_of
+from decoder.gpu.results import MARGIN, ROUNDING, WORD_BITS, Ordered, Pool, Queries, Scanned, Selected, words_of
 
 NOTHING = float("-inf")
 
 
 def project(hidden: torch.Tensor, mean: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
     """A (h - m), float32 [n, width]."""
-    return (hidden.float() - mean) @ matrix.float().T
+    return torch.where(hidden.isfinite(), hidden.float() - mean, 0.0) @ matrix.float().T
 
 
-def quantise(rotated: torch.Tensor, row_mean: torch.Tensor, *, bits: int, vocab: int) -> Queries:
-    """Queries as int8: the largest component becomes 127 or -127."""
+def quantise(rotated: torch.Tensor, hidden: torch.Tensor, row_mean: torch.Tensor, *, bits: int, vocab: int) -> Queries:
+    """Queries as int8: the largest component becomes 127 or -127; states that are not finite are marked."""
     largest = rotated.abs().amax(1)
     largest = torch.where(largest > 1e-30, largest, 127.0)
     codes = torch.floor(rotated * (127.0 / largest)[:, None] + 0.5).to(torch.int32)
@@ -34,7 +34,8 @@ def quantise(rotated: torch.Tensor, row_mean: torch.Tensor, *, bits: int, vocab:
         shifts = 0.5 * codes[:, half:].sum(1).float() - 7.5 * codes[:, :half].sum(1).float()
     factors = (torch.arange(codes.shape[1], device=codes.device) * 40503) % 251
     windows = ((codes * factors).sum(1).abs() * 7919) % vocab
-    return Queries(codes.to(torch.int8), largest / 127.0, shifts, rotated @ row_mean, windows.to(torch.int32))
+    failed = (~hidden.isfinite().all(1)).to(torch.uint8)
+    return Queries(codes.to(torch.int8), largest / 127.0, shifts, rotated @ row_mean, windows.to(torch.int32), failed)
 
 
 def scan(rows: CodedRows, queries: Queries, *, kept: int, scale: float, softcap: float | None) -> Scanned:
@@ -82,7 +83,8 @@ def score(
 ) -> torch.Tensor:
     """Logits float32 [n, m] of rows ids int32 [n, m]; -inf where an id is negative."""
     safe = ids.clamp_min(0).long()
-    raw = (weight[safe].float() * hidden.float()[:, None, :]).sum(2) + bias[safe]
+    state = torch.where(hidden.isfinite(), hidden.float(), 0.0)
+    raw = (weight[safe].float() * state[:, None, :]).sum(2) + bias[safe]
     return torch.where(ids >= 0, _finished(raw, scale, softcap), NOTHING)
 
 
@@ -93,6 +95,7 @@ def order(
     rest: torch.Tensor,
     more_rest: torch.Tensor,
     sampled: torch.Tensor,
+    failed: torch.Tensor,
     *,
     vocab: int,
 ) -> Ordered:
@@ -103,20 +106,23 @@ def order(
     ratio = error.exp()
     mean = ratio.sum(1, keepdim=True) / count
     spread = (torch.where(there, ratio - mean, 0.0) ** 2).sum(1, keepdim=True) / count**2
-    top = logits.amax(1, keepdim=True).double()
+    top = logits.amax(1, keepdim=True).double().clamp_min(-1e30)
     others = torch.cat([rest, more_rest], dim=1).double().sub(top).exp().sum(1, keepdim=True)
     total = (logits.double() - top).exp().sum(1, keepdim=True) + others * mean
     variance = (MARGIN * others) ** 2 * spread
     if sampled.shape[1]:
         share = (sampled.double() - top).exp()
-        total = total + vocab * share.mean(1, keepdim=True)
-        variance = variance + vocab**2 * share.var(1, keepdim=True, correction=0) / sampled.shape[1]
-    log_partition = (top + total.log()).float()
+        total = total + vocab * share.mean(1, keepdim=True) * mean
+        variance = variance + (vocab * mean) ** 2 * share.var(1, keepdim=True, correction=0) / sampled.shape[1]
+    good = failed[:, None] == 0
+    log_partition = torch.where(good, top + total.log(), 0.0).float()
     by_id = torch.sort(torch.where(there, ids, 0x40000000), dim=1, stable=True).indices
     best = by_id.gather(1, torch.sort(logits.gather(1, by_id), dim=1, descending=True, stable=True).indices)
-    sorted_logits = logits.gather(1, best)
-    stderr = (variance.sqrt() / total).float()
-    return Ordered(ids.gather(1, best), sorted_logits, sorted_logits - log_partition, log_partition[:, 0], stderr[:, 0])
+    sorted_logits = torch.where(good, logits.gather(1, best), NOTHING)
+    sorted_ids = torch.where(good, ids.gather(1, best), -1)
+    logprobs = torch.where(sorted_logits > NOTHING, sorted_logits - log_partition, NOTHING)
+    stderr = (variance / torch.where(total > 0, total, 1.0) ** 2 + ROUNDING**2).sqrt().float()
+    return Ordered(sorted_ids, sorted_logits, logprobs, log_partition[:, 0], stderr[:, 0])
 
 
 def walk(
@@ -127,24 +133,23 @@ def walk(
     *,
     steps: int,
     beam: int,
+    places: int,
     scale: float,
     softcap: float | None,
 ) -> Pool:
     """Entries, then `steps` times the neighbours of the best `beam` rows not yet expanded; every scored row stays."""
-    n, degree, device = len(queries.codes), links.shape[1], links.device
-    places = places_of(entries=len(entries), degree=degree, steps=steps, beam=beam)
+    n, device = len(queries.codes), links.device
     pool = Pool(
         torch.full((n, places), NOTHING, device=device),
         torch.full((n, places), -1, dtype=torch.int32, device=device),
+        torch.full((n, places), NOTHING, device=device),
         torch.zeros((n, words_of(rows.vocab)), dtype=torch.int32, device=device),
+        torch.zeros(n, dtype=torch.int32, device=device),
     )
-    unexpanded = torch.empty_like(pool.estimates)
     first = torch.zeros((n, 1), dtype=torch.int32, device=device)
-    expand(rows, queries, entries[None, :], first, pool, unexpanded, start=0, scale=scale, softcap=softcap)
-    for step in range(steps):
-        start = len(entries) + step * beam * degree
-        chosen = frontier(unexpanded, pool.ids, filled=start, beam=beam)
-        expand(rows, queries, links, chosen, pool, unexpanded, start=start, scale=scale, softcap=softcap)
+    expand(rows, queries, entries[None, :], first, pool, scale=scale, softcap=softcap)
+    for _ in range(steps):
+        expand(rows, queries, links, frontier(pool, beam=beam), pool, scale=scale, softcap=softcap)
     return pool
 
 
@@ -154,51 +159,62 @@ def expand(
     links: torch.Tensor,
     chosen: torch.Tensor,
     pool: Pool,
-    unexpanded: torch.Tensor,
     *,
-    start: int,
     scale: float,
     softcap: float | None,
 ) -> None:
-    """Estimates of the chosen rows' neighbours into places start.. of pool and `unexpanded`; of equal ones the first."""
+    """Put the chosen rows' neighbours into the pool, by id, those that were not seen before."""
+    places, bits = pool.ids.shape[1], torch.arange(WORD_BITS, device=links.device)
     for q in range(len(chosen)):
-        neighbours = torch.where(chosen[q, :, None] >= 0, links[chosen[q].clamp_min(0).long()], -1).flatten()
-        there = (neighbours >= 0) & (neighbours < rows.vocab)
-        safe = torch.where(there, neighbours, 0).long()
-        first = torch.full((rows.vocab,), len(neighbours), device=links.device)
-        turn = torch.arange(len(neighbours), device=links.device)
-        first.scatter_reduce_(0, safe[there], turn[there], "amin")
-        seen = (pool.seen[q, safe >> 5] >> (safe & 31)) & 1
-        fresh = there & (first[safe] == turn) & (seen == 0)
+        neighbours = links[chosen[q, chosen[q] >= 0].long()].flatten().unique().long()
+        neighbours = neighbours[(neighbours >= 0) & (neighbours < rows.vocab)]
+        fresh = neighbours[(pool.seen[q, neighbours >> 5] >> (neighbours & 31)) & 1 == 0]
+        marks = torch.zeros(pool.seen.shape[1] * WORD_BITS, dtype=torch.int64, device=links.device)
+        marks[fresh] = 1
+        pool.seen[q] |= (marks.view(-1, WORD_BITS) << bits).sum(1).to(torch.int32)
+        start = int(pool.filled[q])
+        pool.filled[q] += len(fresh)
+        fresh = fresh[: max(places - start, 0)]
+        here = slice(start, start + len(fresh))
         one = Queries(*(part[q : q + 1] for part in queries))
-        raw = _raw(rows, one, position(safe, rows.vocab))[0]
-        end = start + len(neighbours)
-        pool.estimates[q, start:end] = torch.where(fresh, _finished(raw, scale, softcap), NOTHING)
-        pool.ids[q, start:end] = torch.where(fresh, neighbours, -1)
-        bits = torch.zeros(pool.seen.shape[1] * 32, dtype=torch.int64, device=links.device)
-        bits[safe[fresh]] = 1
-        pool.seen[q] |= (bits.view(-1, 32) << torch.arange(32, device=links.device)).sum(1).to(torch.int32)
-        unexpanded[q, start:end] = pool.estimates[q, start:end]
+        pool.estimates[q, here] = _finished(_raw(rows, one, position(fresh, rows.vocab))[0], scale, softcap)
+        pool.unexpanded[q, here] = pool.estimates[q, here]
+        pool.ids[q, here] = fresh.to(torch.int32)
 
 
-def frontier(unexpanded: torch.Tensor, ids: torch.Tensor, *, filled: int, beam: int) -> torch.Tensor:
-    """The best `beam` of the first `filled` places, int32 [n, beam], -1 where there are fewer; they become -inf."""
-    waiting = unexpanded[:, :filled]
-    chosen = _best(waiting, ids[:, :filled], waiting > NOTHING, beam)
-    out = torch.full((len(ids), beam), -1, dtype=torch.int32, device=ids.device)
-    for q in range(len(ids)):
-        places = chosen[q].nonzero()[:, 0]
-        out[q, : len(places)] = ids[q, places]
-    waiting[chosen] = NOTHING
+def frontier(pool: Pool, *, beam: int) -> torch.Tensor:
+    """The best `beam` unexpanded rows, int32 [n, beam], -1 where there are fewer; they count as expanded from then on."""
+    # Places that were never filled hold nothing of meaning.
+    waiting = (pool.ids >= 0) & (pool.unexpanded > NOTHING)
+    chosen = _best(pool.unexpanded, pool.ids, waiting, beam)
+    out = torch.full((len(pool.ids), beam), -1, dtype=torch.int32, device=pool.ids.device)
+    for q in range(len(pool.ids)):
+        rows = pool.ids[q, chosen[q]]
+        out[q, : len(rows)] = rows
+    pool.unexpanded[chosen] = NOTHING
     return out
 
 
-def draw(windows: torch.Tensor, permutation: torch.Tensor, seen: torch.Tensor, *, size: int) -> torch.Tensor:
-    """`size` rows a query, uniform over all: int32 [n, size], -1 for rows that were seen."""
-    places = (windows[:, None].long() + torch.arange(size, device=windows.device)) % len(permutation)
-    rows = permutation[places]
-    bits = (seen.gather(1, (rows >> 5).long()) >> (rows & 31)) & 1
-    return torch.where(bits == 0, rows, -1)
+def sample(
+    rows: CodedRows,
+    queries: Queries,
+    permutation: torch.Tensor,
+    seen: torch.Tensor,
+    *,
+    size: int,
+    scale: float,
+    softcap: float | None,
+) -> torch.Tensor:
+    """Estimates of the next `size` rows of the permutation from each window on, [n, size]; -inf for those that were seen."""
+    out = torch.full((len(seen), size), NOTHING, device=seen.device)
+    for q in range(len(seen)):
+        drawn = permutation[
+            (queries.windows[q].long() + torch.arange(size, device=seen.device)) % len(permutation)
+        ].long()
+        one = Queries(*(part[q : q + 1] for part in queries))
+        estimates = _finished(_raw(rows, one, position(drawn, rows.vocab))[0], scale, softcap)
+        out[q] = torch.where((seen[q, drawn >> 5] >> (drawn & 31)) & 1 == 0, estimates, NOTHING)
+    return out
 
 
 def _raw(rows: CodedRows, queries: Queries, places: torch.Tensor) -> torch.Tensor:

@@ -18,9 +18,9 @@ import torch
 import triton
 import triton.language as tl
 
-from decoder.gpu.launch import Launch, finish
+from decoder.gpu.launch import Launch, finish, finite, log_or_nothing
 from decoder.gpu.layout import padded
-from decoder.gpu.results import MARGIN, Ordered
+from decoder.gpu.results import MARGIN, ROUNDING, Ordered
 
 CHUNK = 32
 """Candidates that all others are compared with at a time."""
@@ -28,7 +28,7 @@ CHUNK = 32
 
 def score_launch(*, dim: int, capped: bool) -> Launch:
     """How score is compiled."""
-    # A program has all its loads in flight at once: rows lie anywhere, and waiting for one after the other is what would cost.
+    # A program has all its loads in flight at once: rows lie anywhere, and waiting for each in turn is what would cost.
     block = min(padded(dim, 64), 4096)
     return Launch({"DIM": dim, "CAPPED": int(capped), "ROWS": max(min(8192 // block, 8), 1), "BLOCK_D": block})
 
@@ -48,7 +48,10 @@ def score(
     scale: float,
     softcap: float | None,
 ) -> torch.Tensor:
-    """Logits float32 [n, m] of rows ids int32 [n, m] under hidden states [n, dim]; -inf where an id is negative."""
+    """Logits float32 [n, m] of rows ids int32 [n, m] under hidden states [n, dim]; -inf where an id is negative.
+
+    Components that are not finite count as 0.
+    """
     (n, dim), m = hidden.shape, ids.shape[1]
     out = torch.empty((n, m), dtype=torch.float32, device=ids.device)
     launch = score_launch(dim=dim, capped=softcap is not None)
@@ -64,14 +67,15 @@ def order(
     rest: torch.Tensor,
     more_rest: torch.Tensor,
     sampled: torch.Tensor,
+    failed: torch.Tensor,
     *,
     vocab: int,
 ) -> Ordered:
     """Best first, with log-probabilities.
 
     logits, estimates, ids: [n, R], R a power of two; rest, more_rest: logs of sums of exponentials of estimated rows that are
-    no candidates, [n, parts] each; sampled: logits of a uniform sample of all rows, [n, samples], -inf for those already
-    counted; [n, 0] where every row was estimated.
+    no candidates, [n, parts] each; sampled: estimates of a uniform sample of all rows, [n, samples], -inf for those already
+    counted; [n, 0] where every row was estimated; failed: uint8 [n].
     """
     n, keep = logits.shape
     out = torch.empty_like(logits)
@@ -80,9 +84,9 @@ def order(
     parts, more = rest.shape[1], more_rest.shape[1]
     launch = order_launch(keep=keep, parts=max(parts, more), samples=sampled.shape[1])
     _order[(n,)](
-        *(logits, estimates, ids, rest, more_rest, sampled),
+        *(logits, estimates, ids, rest, more_rest, sampled, failed),
         *(out_ids, out, logprobs, log_partition, stderr),
-        *(parts, more, vocab, MARGIN),
+        *(parts, more, vocab, MARGIN, ROUNDING),
         **launch.keywords(),
     )
     return Ordered(out_ids, out, logprobs, log_partition, stderr)
@@ -112,8 +116,8 @@ def _score(
     for start in range(0, DIM, BLOCK_D):
         k = start + tl.arange(0, BLOCK_D)
         w = tl.load(base + k[None, :], mask=there[:, None] & (k < DIM)[None, :], other=0.0)
-        h = tl.load(hidden + n * DIM + k, mask=k < DIM, other=0.0)
-        total += w.to(tl.float32) * h.to(tl.float32)[None, :]
+        h = tl.load(hidden + n * DIM + k, mask=k < DIM, other=0.0).to(tl.float32)
+        total += w.to(tl.float32) * tl.where(finite(h), h, 0.0)[None, :]
     raw = tl.sum(total, 1) + tl.load(bias + row, mask=there, other=0.0)
     tl.store(out + n * m + at, tl.where(there, finish(raw, scale, softcap, CAPPED), float("-inf")), mask=at < m)
 
@@ -159,6 +163,7 @@ def _order(
     rest,
     more_rest,
     sampled,
+    failed,
     out_ids,
     out_logits,
     out_logprobs,
@@ -168,6 +173,7 @@ def _order(
     more,
     vocab,
     margin,
+    rounding,
     KEEP: tl.constexpr,
     CHUNK: tl.constexpr,
     PART: tl.constexpr,
@@ -199,14 +205,20 @@ def _order(
     total = tl.sum(tl.exp(mine - top), 0) + factor * mean
     variance = margin * margin * factor * factor * spread
     if SAMPLES > 0:
+        # Estimates, too: what the candidates say of an estimate holds for them.
+        weigh = mean * tl.exp(worst) * vocab
         share = tl.exp(drawn - top)
         mean_share = tl.sum(share, 0) / SAMPLES
-        total += mean_share * vocab
+        total += mean_share * weigh
         scatter = tl.sum((share - mean_share) * (share - mean_share), 0) / (SAMPLES * SAMPLES)
-        variance += scatter * vocab * vocab
-    log_partition = top + tl.log(total)
-    tl.store(out_ids + n * KEEP + rank, row)
-    tl.store(out_logits + n * KEEP + rank, mine)
-    tl.store(out_logprobs + n * KEEP + rank, mine - log_partition)
+        variance += scatter * weigh * weigh
+    good = tl.load(failed + n) == 0
+    log_partition = tl.where(good, top + log_or_nothing(total), 0.0)
+    tl.store(out_ids + n * KEEP + rank, tl.where(good, row, -1))
+    tl.store(out_logits + n * KEEP + rank, tl.where(good, mine, float("-inf")))
+    # Where there is no candidate at all, log Z may be -inf: nothing is subtracted from nothing then.
+    taken = tl.where(log_partition > float("-inf"), log_partition, 0.0)
+    tl.store(out_logprobs + n * KEEP + rank, tl.where(good, mine - taken, float("-inf")))
     tl.store(out_partition + n, log_partition)
-    tl.store(out_stderr + n, tl.sqrt(variance) / total)
+    least = tl.where(total > 0.0, total, 1.0)
+    tl.store(out_stderr + n, tl.sqrt(variance / (least * least) + rounding * rounding))

@@ -22,7 +22,9 @@ WORD_BITS = 32
 """Rows to a word of Pool.seen."""
 MARGIN = 1.5
 """How much wider log Z's error bar is than the candidates alone say: they are not drawn from the rows they speak for.
-On SmolLM2 the 95 % interval covers 97 to 99 % of states with it, 84 to 91 % without."""
+With it the 95 % interval covers 95 % of 1,000 held-out states of SmolLM2, with 4 and with 8 bits; without it, 84 to 91 %."""
+ROUNDING = 1e-5
+"""What float32 itself does to log Z, in nats: the least standard error of an estimated one."""
 
 
 class Queries(NamedTuple):
@@ -38,6 +40,8 @@ class Queries(NamedTuple):
     """float32 [n]: product with the mean that was taken from the rows before they were coded."""
     windows: torch.Tensor
     """int32 [n]: where the query's sample of rows begins in the permutation; a function of its codes alone."""
+    failed: torch.Tensor
+    """uint8 [n]: 1 where the hidden state holds an infinity or NaN; it is answered with nothing."""
 
 
 class Scanned(NamedTuple):
@@ -66,37 +70,36 @@ class Ordered(NamedTuple):
     """Candidates of n queries, best first."""
 
     ids: torch.Tensor
-    """int32 [n, R]; -1 where there are fewer."""
+    """int32 [n, R]; -1 where there are fewer, or where the state failed."""
     logits: torch.Tensor
     """float32 [n, R]; -inf there."""
     logprobs: torch.Tensor
-    """float32 [n, R]."""
+    """float32 [n, R]; -inf there."""
     log_partition: torch.Tensor
-    """float32 [n]."""
+    """float32 [n]; 0 where the state failed."""
     stderr: torch.Tensor
     """float32 [n]: of log Z."""
 
 
 class Pool(NamedTuple):
-    """Every row that a walk scored, for n queries; places are filled from the left, step by step."""
+    """Every row that a walk scored, for n queries; places are filled from the left."""
 
     estimates: torch.Tensor
-    """float32 [n, places]; -inf where a neighbour had been seen before."""
+    """float32 [n, places]."""
     ids: torch.Tensor
-    """int32 [n, places]; -1 there."""
+    """int32 [n, places]; -1 in places not filled."""
+    unexpanded: torch.Tensor
+    """float32 [n, places]: the estimates again, -inf once a row is expanded."""
     seen: torch.Tensor
     """int32 [n, words]: a bit a row."""
+    filled: torch.Tensor
+    """int32 [n]: rows that were scored; those past the last place are lost."""
 
 
 def kept_of(vocab: int, rerank: int) -> int:
     """Rows that a block keeps so that `rerank` rows, dealt over all blocks, fit: mean, four deviations, and three."""
     expected = rerank / blocks_of(vocab)
     return min(padded(math.ceil(expected + 4.0 * math.sqrt(expected) + 3.0)), BLOCK_ROWS)
-
-
-def places_of(*, entries: int, degree: int, steps: int, beam: int) -> int:
-    """Places that a walk's pool needs."""
-    return entries + steps * beam * degree
 
 
 def words_of(vocab: int) -> int:

@@ -71,9 +71,9 @@ def _select(estimates, ids, out_estimates, out_ids, out_rest, size, groups, TILE
     n, group = tl.program_id(0), tl.program_id(1)
     at = group * TILE + tl.arange(0, TILE)
     inside = at < size
-    value = tl.load(estimates + n * size + at, mask=inside, other=float("-inf"))
     row = tl.load(ids + n * size + at, mask=inside, other=-1)
     there = row >= 0
+    value = tl.load(estimates + n * size + at, mask=there, other=float("-inf"))
     # Absent ones share the lowest key; they are left out of what is written.
     keys = tl.where(there, key_of(value, row), -(1 << 62))
     chosen = there & (keys >= cut(keys, KEEP))
