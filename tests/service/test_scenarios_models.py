@@ -10,12 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from text_server import chatted, completed, refused, serving, streamed
+from text_server import built, chatted, completed, refused, serving, streamed
 from tiny_llama import byte_tokenizer, make_model, oracle_logprobs, oracle_of
 
-from decoder.build import build_decoder
-from decoder.head import open_decoder
-from decoder.options import DecoderOptions
 from decoder.output_layer import OutputLayer
 from service.text.model import load_text_model
 
@@ -40,9 +37,8 @@ def client(llama, tmp_path_factory):
     model = load_text_model(folder)
     generator = np.random.default_rng(5)
     states = np.concatenate([model.read().hidden(generator.integers(0, 256, 50).tolist()) for _ in range(20)])
-    decoder = tmp_path_factory.mktemp("built") / "llama.decoder"
-    build_decoder(OutputLayer.load(folder), decoder, calibration=states, options=DecoderOptions(threads=1))
-    made = open_decoder(decoder), model
+    head = built(OutputLayer.load(folder), tmp_path_factory.mktemp("built") / "llama", calibration=states)
+    made = head, model
     with serving(tmp_path_factory.mktemp("served") / "data", {"completion_tokens_max": 1500}, llama=made) as running:
         yield running
 

@@ -7,9 +7,8 @@ import random
 
 import numpy as np
 import pytest
-from exact_head import ExactHead
 from table_model import TableModel, TableTokenizer
-from text_server import FOUR, always, chain, chatted, completed, refused, serving, streamed, top_of
+from text_server import FOUR, always, built, chain, chatted, completed, layer_of, refused, serving, streamed, top_of
 
 from decoder.errors import ConstraintError
 from decoder.output_layer import OutputLayer
@@ -19,10 +18,18 @@ RAW = {"a": -0.4402, "b": -1.4402, "c": -2.4402, "d": -3.4402}
 MESSAGES = [{"role": "user", "content": "c"}]
 
 
+@pytest.fixture(scope="module")
+def four_head(tmp_path_factory):
+    """A real decoder of four tokens."""
+    with built(layer_of(4), tmp_path_factory.mktemp("built") / "four") as head:
+        yield head
+
+
 @pytest.fixture
-def four(tmp_path):
+def four(tmp_path, four_head):
     """Always the logits 1, 0, -1, -2."""
-    with serving(tmp_path / "data", four=always(FOUR, ABCD)) as running:
+    _, model = always(FOUR, ABCD)
+    with serving(tmp_path / "data", four=(four_head, model)) as running:
         yield running
 
 
@@ -116,16 +123,15 @@ def test_s66_one_allowed_token_is_the_only_entry(four):
     assert top_of(choice) == near({"d": 0.0})
 
 
-def test_s66_constraints_that_become_empty_end_the_answer_after_three_tokens(four):
-    head = four.decoders.leases["four"].head
-    sample = head.sample
+def test_s66_constraints_that_become_empty_end_the_answer_after_three_tokens(four, four_head, monkeypatch):
+    sample = four_head.sample
 
     def until_the_fourth(hidden, *, step, **options):
         if step == 3:
             raise ConstraintError("row 0: no token allowed", row=0)
         return sample(hidden, step=step, **options)
 
-    head.sample = until_the_fourth
+    monkeypatch.setattr(four_head, "sample", until_the_fourth)
     body = {"model": "four", "temperature": 0, "max_tokens": 9}
     answer = completed(four, prompt="c", **body)
     assert answer["choices"][0]["text"] == "aaa" and answer["choices"][0]["finish_reason"] == "constraint"
@@ -144,7 +150,8 @@ def test_s58_rows_that_pad_the_layer_can_neither_be_asked_for_nor_come(tmp_path)
     weight = np.eye(64, dtype=np.float32)
     weight[61:] *= 1000
     states = np.tile(np.linspace(0.5, 1.0, 64, dtype=np.float32), (64, 1))
-    head, model = ExactHead(OutputLayer(weight, vocab_size=61)), TableModel(states, TableTokenizer(pieces))
+    head = built(OutputLayer(weight, vocab_size=61), tmp_path / "padded")
+    model = TableModel(states, TableTokenizer(pieces))
     with serving(tmp_path / "data", padded=(head, model)) as client:
         for options in ({"allowed_token_ids": [62]}, {"logit_bias": {"62": 1}}, {"prompt": [62]}, {"prompt": "<62>"}):
             message = refused(client, **{"model": "padded", "prompt": "<1>", **options})["message"]
@@ -157,14 +164,20 @@ def test_s58_rows_that_pad_the_layer_can_neither_be_asked_for_nor_come(tmp_path)
 # --- S67 --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def many_head(tmp_path_factory):
+    """A real decoder of 64 tokens."""
+    with built(layer_of(64), tmp_path_factory.mktemp("built") / "many") as head:
+        yield head
+
+
 @pytest.mark.parametrize("options", [{"temperature": 0}, {"temperature": 1.0, "seed": 11}])
 @pytest.mark.parametrize("stream", [False, True])
-def test_s67_a_banned_token_never_comes(tmp_path, options, stream):
+def test_s67_a_banned_token_never_comes(tmp_path, many_head, options, stream):
     states = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
     states[:, 17] = 4.0
     model = TableModel(states, TableTokenizer([f" {at}".encode() for at in range(64)]))
-    head = ExactHead(OutputLayer(np.eye(64, dtype=np.float32)))
-    with serving(tmp_path / "data", many=(head, model)) as client:
+    with serving(tmp_path / "data", many=(many_head, model)) as client:
 
         def words(**more):
             body = {"model": "many", "prompt": [0], "max_tokens": 1000, **options, **more}

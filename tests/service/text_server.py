@@ -13,6 +13,9 @@ from exact_head import ExactHead
 from starlette.testclient import TestClient
 from table_model import TableModel, TableTokenizer
 
+from decoder.build import build_decoder
+from decoder.head import OpenDecoder, open_decoder
+from decoder.options import DecoderOptions
 from decoder.output_layer import OutputLayer
 from service.app import create_app
 from service.errors import NotFoundError
@@ -57,6 +60,12 @@ class ReadyDecoders:
 def layer_of(count: int) -> OutputLayer:
     """Logits are the state itself."""
     return OutputLayer(np.eye(count, dtype=np.float32))
+
+
+def built(layer: OutputLayer, folder: Path, **options: Any) -> OpenDecoder:
+    """A real decoder. options: of build_decoder."""
+    build_decoder(layer, folder, options=DecoderOptions(threads=1), **options)
+    return open_decoder(folder)
 
 
 def always(logits: np.ndarray, pieces: list[bytes], **options: Any) -> tuple[ExactHead, TableModel]:
