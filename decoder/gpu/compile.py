@@ -79,6 +79,7 @@ def variants(*, widest: bool = False) -> list[Variant]:
 
 
 def _of_layer(vocab: int, dim: int, bits: int, *, widest: bool) -> Iterator[Variant]:
+    types: tuple[str, ...]
     unit = 128 if bits == 4 else 64
     width, kept, blocks = -(-dim // unit) * unit, kept_of(vocab, RERANK), blocks_of(vocab)
     coded = ("*i8", "*fp32", "*fp32", "*i8", "*fp32", "*fp32", "*fp32")
@@ -107,20 +108,8 @@ def _of_layer(vocab: int, dim: int, bits: int, *, widest: bool) -> Iterator[Vari
         yield Variant(walk._expand, types, walk.expand_launch(width=width, bits=bits, capped=capped))
         types = (*coded, "*i32", "*i32", "*i32", "*fp32", *["i32"] * 4, "fp32", "fp32")
         yield Variant(walk._sample, types, walk.expand_launch(width=width, bits=bits, capped=capped))
-    order_types = (
-        "*fp32",
-        "*fp32",
-        "*i32",
-        *["*fp32"] * 3,
-        "*u8",
-        "*i32",
-        *["*fp32"] * 4,
-        "i32",
-        "i32",
-        "i32",
-        "fp32",
-        "fp32",
-    )
+    floats, whole = ["*fp32"] * 3, ["i32"] * 3
+    order_types = ("*fp32", "*fp32", "*i32", *floats, "*u8", "*i32", "*i32", *whole, "fp32", "fp32")
     for parts, samples in ((blocks, 0), (1, SAMPLES)):
         yield Variant(rerank._order, order_types, rerank.order_launch(keep=RERANK, parts=parts, samples=samples))
     yield Variant(

@@ -11,7 +11,7 @@ once as a CUDA graph and replayed. On CPU tensors, or with kernels="torch", the 
 Not here: building codes and links (decoder/), constraints and sampling (decoder/), kernels (their own modules).
 """
 
-# mypy: disable-error-code="import-not-found,import-untyped"
+# mypy: disallow-untyped-calls=False, disable-error-code="import-not-found,import-untyped"
 
 from __future__ import annotations
 
@@ -67,14 +67,6 @@ class GpuAnswer(NamedTuple):
     mode: Way
 
 
-class _Answered(NamedTuple):
-    """A full bucket's answer, R candidates wide."""
-
-    ordered: Ordered
-    failed: torch.Tensor
-    rows_scored: torch.Tensor
-
-
 def choose_mode(*, vocab: int, dim: int, batch: int, places: int | None) -> Way:
     """scan, or walk where it pays. places: rows that a walk scores at most, None where there is no graph."""
     if places is None or vocab * dim < WALK_PAYS_FROM or batch * places > WALK_SHARE * vocab:
@@ -121,7 +113,8 @@ class GpuHead:
         scaled (scale > 0) and soft-capped.
         codes: uint8 [V, w]; the estimate of a raw logit is code_scales_v * <code_v - 127.5, q> + code_bias_v with
         q = matrix (h - mean); matrix: [w, d], the identity if None; mean: [d], zero if None.
-        links: int32 [V, degree], -1 past a row's own, and entries: int32 [m]: the graph; without it there is no walk.
+        links: int32 [V, degree], -1 past a row's own, and entries: int32 [m]: the graph; without it there is no walk. Of
+        more entries than a quarter of `places`, that many are taken, evenly spread.
 
         bits: 4 recodes the rows in half the bytes, 8 keeps them. rerank: candidates that are scored exactly, a power of two:
         the largest k of scan and walk. steps, beam, places: a walk expands `beam` (a power of two) rows in each of `steps`
@@ -153,10 +146,13 @@ class GpuHead:
         self._mean = (torch.zeros(self.dim) if mean is None else mean.detach().float()).to(self.device).contiguous()
         self._kept = kept_of(self.vocab_size, rerank)
         self._links = None if links is None else links.to(self.device, torch.int32).contiguous()
-        self._entries = None if entries is None else entries.to(self.device, torch.int32).contiguous()
+        self._entries = (
+            None if entries is None else _spread(entries, places // 4).to(self.device, torch.int32).contiguous()
+        )
         permutation = torch.randperm(self.vocab_size, generator=torch.Generator().manual_seed(seed))
         self._permutation = permutation.to(self.device, torch.int32)
         self._no_samples = torch.empty((BUCKETS[-1], 0), device=self.device)
+        self._all_rows = torch.full((BUCKETS[-1],), self.vocab_size, dtype=torch.int32, device=self.device)
         self._lock = threading.Lock()
         self._captured: dict[tuple[Way, int], Any] = {} if graphs and self.device.type == "cuda" else _NOT_CAPTURED
         self._pool: Any = None
@@ -201,14 +197,12 @@ class GpuHead:
         way = self._way(mode, k, len(hidden))
         if way == "exact":
             return self._exact(hidden, k)
-        parts = [self._bucket(part, way) for part in hidden.split(BUCKETS[-1])] or [self._bucket(hidden, way)]
-        ordered = Ordered(*(torch.cat(column) for column in zip(*(part.ordered for part in parts))))
-        failed = torch.cat([part.failed for part in parts])
-        rows_scored = torch.cat([part.rows_scored for part in parts])
-        ids, logits, logprobs = (column[:, :k] for column in ordered[:3])
-        return GpuAnswer(ids, logits, logprobs, ordered.log_partition, ordered.stderr, failed, rows_scored, way)
+        parts = [self._bucket(part, way).flat for part in torch.split(hidden, BUCKETS[-1])]
+        found = Ordered(parts[0] if len(parts) == 1 else torch.cat(parts))
+        columns = (found.ids[:, :k], found.logits[:, :k], found.logprobs[:, :k])
+        return GpuAnswer(*columns, found.log_partition, found.stderr, found.failed, found.rows_scored, way)
 
-    def _bucket(self, hidden: torch.Tensor, way: Way) -> _Answered:
+    def _bucket(self, hidden: torch.Tensor, way: Way) -> Ordered:
         """Up to 64 states, padded to their bucket; by a captured graph where there are any."""
         n = len(hidden)
         bucket = next(size for size in BUCKETS if size >= n)
@@ -217,9 +211,9 @@ class GpuHead:
                 return self._replay(hidden, way, bucket)
             padded = torch.zeros((bucket, self.dim), device=self.device)
             padded[:n] = hidden
-            return _first(self._answer(padded, way), n)
+            return Ordered(self._answer(padded, way).flat[:n])
 
-    def _answer(self, hidden: torch.Tensor, way: Way) -> _Answered:
+    def _answer(self, hidden: torch.Tensor, way: Way) -> Ordered:
         """Device work alone: no shape depends on the states, nothing waits. hidden: float32 [bucket, d]."""
         run, rows = self._kernels, self._rows
         rotated = run.project(hidden, self._mean, self._matrix)
@@ -231,7 +225,7 @@ class GpuHead:
             scanned = run.scan(rows, queries, kept=self._kept, **finish)
             selected = run.select(scanned.estimates.view(n, -1), scanned.ids.view(n, -1), keep=self.rerank)
             rest = scanned.rest
-            rows_scored = torch.full((n,), self.vocab_size, dtype=torch.int32, device=self.device)
+            rows_scored = self._all_rows[:n]
         else:
             effort = {"steps": self.steps, "beam": self.beam, "places": self.places}
             pool = run.walk(rows, queries, self._links, self._entries, **effort, **finish)
@@ -240,13 +234,13 @@ class GpuHead:
             sampled = run.sample(rows, queries, self._permutation, pool.seen, size=self.samples, **finish)
             rows_scored = pool.filled
         logits = run.score(self._weight, self._bias, hidden, selected.ids, **finish)
-        ordered = run.order(
-            *(logits, selected.estimates, selected.ids, rest, selected.rest, sampled, queries.failed),
+        answered: Ordered = run.order(
+            *(logits, selected.estimates, selected.ids, rest, selected.rest, sampled, queries.failed, rows_scored),
             vocab=self.vocab_size,
         )
-        return _Answered(ordered, queries.failed.view(torch.bool), rows_scored)
+        return answered
 
-    def _replay(self, hidden: torch.Tensor, way: Way, bucket: int) -> _Answered:
+    def _replay(self, hidden: torch.Tensor, way: Way, bucket: int) -> Ordered:
         """Through the captured graph of this way and bucket, made at its first use."""
         with torch.cuda.device(self.device):
             stream = torch.cuda.current_stream()
@@ -258,11 +252,11 @@ class GpuHead:
             graph, states, answered = self._captured[way, bucket]
             states[: len(hidden)].copy_(hidden)
             graph.replay()
-            copy = _first(answered, len(hidden), copied=True)
+            copy = Ordered(answered.flat[: len(hidden)].clone())
             self._free = stream.record_event()
             return copy
 
-    def _capture(self, way: Way, bucket: int) -> tuple[Any, torch.Tensor, _Answered]:
+    def _capture(self, way: Way, bucket: int) -> tuple[Any, torch.Tensor, Ordered]:
         states = torch.zeros((bucket, self.dim), device=self.device)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -280,17 +274,13 @@ class GpuHead:
         good = hidden.isfinite().all(1)
         states = torch.where(good[:, None], hidden.float(), 0.0)
         found, partitions = [], []
-        finish = {"scale": self.scale, "softcap": self.softcap}
-        for part in states.split(BUCKETS[-1]):
-            ids, log_partition = all_rows.exact(self._weight, self._bias, part, k=k, **finish)
-            logits = self._kernels.score(self._weight, self._bias, part, ids, **finish)
+        for part in torch.split(states, BUCKETS[-1]):
+            ids, log_partition = all_rows.exact(
+                self._weight, self._bias, part, k=k, scale=self.scale, softcap=self.softcap
+            )
+            logits = self._kernels.score(self._weight, self._bias, part, ids, scale=self.scale, softcap=self.softcap)
             found.append(all_rows.best(logits, ids, k=k))
             partitions.append(log_partition)
-        if not found:
-            found = [
-                (torch.empty((0, k), dtype=torch.int32, device=self.device), torch.empty((0, k), device=self.device))
-            ]
-            partitions = [torch.empty(0, device=self.device)]
         ids, logits = (torch.cat(column) for column in zip(*found))
         ids = torch.where(good[:, None], ids, -1)
         logits = torch.where(good[:, None], logits, -torch.inf)
@@ -342,13 +332,11 @@ _NOT_CAPTURED: dict[tuple[Way, int], Any] = {}
 """Stands for the captured graphs of a head that captures none."""
 
 
-def _first(answered: _Answered, n: int, *, copied: bool = False) -> _Answered:
-    """The first n states' answers."""
-
-    def part(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor[:n].clone() if copied else tensor[:n]
-
-    return _Answered(Ordered(*(part(t) for t in answered.ordered)), part(answered.failed), part(answered.rows_scored))
+def _spread(entries: torch.Tensor, most: int) -> torch.Tensor:
+    """At most this many of the entries, evenly spread."""
+    return (
+        entries if len(entries) <= most else entries[torch.arange(most, device=entries.device) * len(entries) // most]
+    )
 
 
 def _kernels(kernels: Kernels, device: torch.device) -> Any:

@@ -13,7 +13,7 @@ coordinate j in its low half (value code - 7.5) and coordinate j + width / 2 in 
 operands of the integer product are then one AND away (b & 15, and b & -16, which is 16 times the high half).
 """
 
-# mypy: disable-error-code="import-not-found"
+# mypy: disable-error-code="import-not-found,no-any-return"
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ rounding), and answer for CPU tensors. One test class runs both (tests/decoder/g
 (layout.py, exact.py).
 """
 
-# mypy: disable-error-code="import-not-found"
+# mypy: disallow-untyped-calls=False, disable-error-code="import-not-found"
 
 from __future__ import annotations
 
@@ -96,6 +96,7 @@ def order(
     more_rest: torch.Tensor,
     sampled: torch.Tensor,
     failed: torch.Tensor,
+    rows_scored: torch.Tensor,
     *,
     vocab: int,
 ) -> Ordered:
@@ -122,7 +123,8 @@ def order(
     sorted_ids = torch.where(good, ids.gather(1, best), -1)
     logprobs = torch.where(sorted_logits > NOTHING, sorted_logits - log_partition, NOTHING)
     stderr = (variance / torch.where(total > 0, total, 1.0) ** 2 + ROUNDING**2).sqrt().float()
-    return Ordered(sorted_ids, sorted_logits, logprobs, log_partition[:, 0], stderr[:, 0])
+    floats = torch.cat([sorted_logits, logprobs, log_partition, stderr], dim=1).view(torch.int32)
+    return Ordered(torch.cat([sorted_ids, floats, failed.to(torch.int32)[:, None], rows_scored[:, None]], dim=1))
 
 
 def walk(

@@ -68,6 +68,7 @@ def order(
     more_rest: torch.Tensor,
     sampled: torch.Tensor,
     failed: torch.Tensor,
+    rows_scored: torch.Tensor,
     *,
     vocab: int,
 ) -> Ordered:
@@ -75,21 +76,19 @@ def order(
 
     logits, estimates, ids: [n, R], R a power of two; rest, more_rest: logs of sums of exponentials of estimated rows that are
     no candidates, [n, parts] each; sampled: estimates of a uniform sample of all rows, [n, samples], -inf for those already
-    counted; [n, 0] where every row was estimated; failed: uint8 [n].
+    counted; [n, 0] where every row was estimated; failed: uint8 [n];
+    rows_scored: int32 [n], passed on.
     """
     n, keep = logits.shape
-    out = torch.empty_like(logits)
-    out_ids, logprobs = torch.empty_like(ids), torch.empty_like(logits)
-    log_partition, stderr = torch.empty((2, n), dtype=torch.float32, device=logits.device).unbind()
+    out = Ordered.empty(n, keep, logits.device)
     parts, more = rest.shape[1], more_rest.shape[1]
     launch = order_launch(keep=keep, parts=max(parts, more), samples=sampled.shape[1])
     _order[(n,)](
-        *(logits, estimates, ids, rest, more_rest, sampled, failed),
-        *(out_ids, out, logprobs, log_partition, stderr),
+        *(logits, estimates, ids, rest, more_rest, sampled, failed, rows_scored, out.flat),
         *(parts, more, vocab, MARGIN, ROUNDING),
         **launch.keywords(),
     )
-    return Ordered(out_ids, out, logprobs, log_partition, stderr)
+    return out
 
 
 @triton.jit(do_not_specialize=["m"])
@@ -164,11 +163,8 @@ def _order(
     more_rest,
     sampled,
     failed,
-    out_ids,
-    out_logits,
-    out_logprobs,
-    out_partition,
-    out_stderr,
+    rows_scored,
+    out,
     parts,
     more,
     vocab,
@@ -200,25 +196,31 @@ def _order(
     top = tl.maximum(tl.max(mine, 0), tl.maximum(top_rest + worst, -1e30))
     if SAMPLES > 0:
         drawn = tl.load(sampled + n * SAMPLES + tl.arange(0, SAMPLES))
+        # Estimates, too: what the candidates say of an estimate holds for them.
+        drawn = drawn + worst
         top = tl.maximum(top, tl.max(drawn, 0))
     factor = tl.exp(top_rest + worst - top) * others
     total = tl.sum(tl.exp(mine - top), 0) + factor * mean
     variance = margin * margin * factor * factor * spread
     if SAMPLES > 0:
-        # Estimates, too: what the candidates say of an estimate holds for them.
-        weigh = mean * tl.exp(worst) * vocab
+        weigh = mean * vocab
         share = tl.exp(drawn - top)
         mean_share = tl.sum(share, 0) / SAMPLES
         total += mean_share * weigh
         scatter = tl.sum((share - mean_share) * (share - mean_share), 0) / (SAMPLES * SAMPLES)
         variance += scatter * weigh * weigh
-    good = tl.load(failed + n) == 0
+    bad = tl.load(failed + n).to(tl.int32)
+    good = bad == 0
     log_partition = tl.where(good, top + log_or_nothing(total), 0.0)
-    tl.store(out_ids + n * KEEP + rank, tl.where(good, row, -1))
-    tl.store(out_logits + n * KEEP + rank, tl.where(good, mine, float("-inf")))
     # Where there is no candidate at all, log Z may be -inf: nothing is subtracted from nothing then.
     taken = tl.where(log_partition > float("-inf"), log_partition, 0.0)
-    tl.store(out_logprobs + n * KEEP + rank, tl.where(good, mine - taken, float("-inf")))
-    tl.store(out_partition + n, log_partition)
     least = tl.where(total > 0.0, total, 1.0)
-    tl.store(out_stderr + n, tl.sqrt(variance / (least * least) + rounding * rounding))
+    stderr = tl.sqrt(variance / (least * least) + rounding * rounding)
+    base = out + n * (3 * KEEP + 4)
+    tl.store(base + rank, tl.where(good, row, -1))
+    tl.store(base + KEEP + rank, tl.where(good, mine, float("-inf")).to(tl.int32, bitcast=True))
+    tl.store(base + 2 * KEEP + rank, tl.where(good, mine - taken, float("-inf")).to(tl.int32, bitcast=True))
+    tl.store(base + 3 * KEEP, log_partition.to(tl.int32, bitcast=True))
+    tl.store(base + 3 * KEEP + 1, stderr.to(tl.int32, bitcast=True))
+    tl.store(base + 3 * KEEP + 2, bad)
+    tl.store(base + 3 * KEEP + 3, tl.load(rows_scored + n))

@@ -67,18 +67,55 @@ class Selected(NamedTuple):
 
 
 class Ordered(NamedTuple):
-    """Candidates of n queries, best first."""
+    """Candidates of n queries, best first, in one block of memory: one copy takes all of it away."""
 
-    ids: torch.Tensor
-    """int32 [n, R]; -1 where there are fewer, or where the state failed."""
-    logits: torch.Tensor
-    """float32 [n, R]; -inf there."""
-    logprobs: torch.Tensor
-    """float32 [n, R]; -inf there."""
-    log_partition: torch.Tensor
-    """float32 [n]; 0 where the state failed."""
-    stderr: torch.Tensor
-    """float32 [n]: of log Z."""
+    flat: torch.Tensor
+    """int32 [n, 3 R + 4]: ids, and the bits of logits, log-probabilities, log Z, its error; failed, rows scored."""
+
+    @staticmethod
+    def empty(n: int, keep: int, device: torch.device) -> Ordered:
+        """Room for the R = keep candidates of n queries."""
+        return Ordered(torch.empty((n, 3 * keep + 4), dtype=torch.int32, device=device))
+
+    @property
+    def keep(self) -> int:
+        """R."""
+        return (self.flat.shape[1] - 4) // 3
+
+    @property
+    def ids(self) -> torch.Tensor:
+        """int32 [n, R]; -1 where there are fewer, or where the state failed."""
+        return self.flat[:, : self.keep]
+
+    @property
+    def logits(self) -> torch.Tensor:
+        """float32 [n, R]; -inf there."""
+        return self.flat[:, self.keep : 2 * self.keep].view(torch.float32)
+
+    @property
+    def logprobs(self) -> torch.Tensor:
+        """float32 [n, R]; -inf there."""
+        return self.flat[:, 2 * self.keep : 3 * self.keep].view(torch.float32)
+
+    @property
+    def log_partition(self) -> torch.Tensor:
+        """float32 [n]; 0 where the state failed."""
+        return self.flat[:, -4:-3].view(torch.float32)[:, 0]
+
+    @property
+    def stderr(self) -> torch.Tensor:
+        """float32 [n]: of log Z."""
+        return self.flat[:, -3:-2].view(torch.float32)[:, 0]
+
+    @property
+    def failed(self) -> torch.Tensor:
+        """bool [n]: the state was not finite."""
+        return self.flat[:, -2] != 0
+
+    @property
+    def rows_scored(self) -> torch.Tensor:
+        """int32 [n]."""
+        return self.flat[:, -1]
 
 
 class Pool(NamedTuple):

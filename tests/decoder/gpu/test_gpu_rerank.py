@@ -7,6 +7,7 @@ from gpu_layers import DEVICE, both, implementation, layer_of, reference, states
 
 NONE = torch.zeros((4, 0), device=DEVICE)
 GOOD = torch.zeros(4, dtype=torch.uint8, device=DEVICE)
+SCORED = torch.tensor([5, 6, 7, 8], dtype=torch.int32, device=DEVICE)
 
 
 @both
@@ -57,7 +58,7 @@ def candidates(n: int, keep: int, *, absent: int = 0, levels: int = 0):
 @pytest.mark.parametrize(("keep", "absent", "levels"), [(16, 0, 0), (64, 5, 2), (128, 0, 3), (16, 16, 0)])
 def test_candidates_are_sorted_with_ties_by_id(run, keep, absent, levels):
     logits, estimates, ids = candidates(3, keep, absent=absent, levels=levels)
-    found = run.order(logits, estimates, ids, NONE[:3], states_of(3, 2), NONE[:3], GOOD[:3], vocab=1000)
+    found = run.order(logits, estimates, ids, NONE[:3], states_of(3, 2), NONE[:3], GOOD[:3], SCORED[:3], vocab=1000)
     for q in range(3):
         wanted = sorted((-v, i) for v, i in zip(logits[q].tolist(), ids[q].tolist()) if i >= 0)
         assert found.ids[q].tolist() == [i for _, i in wanted] + [-1] * absent
@@ -72,7 +73,7 @@ def test_candidates_are_sorted_with_ties_by_id(run, keep, absent, levels):
 def test_log_z_of_everything_estimated_adds_candidates_and_others(run):
     logits, _, ids = candidates(2, 16)
     rest, more = states_of(2, 1500, seed=6), states_of(2, 3, seed=7)
-    found = run.order(logits, logits - 0.25, ids, rest, more, NONE[:2], GOOD[:2], vocab=1000)
+    found = run.order(logits, logits - 0.25, ids, rest, more, NONE[:2], GOOD[:2], SCORED[:2], vocab=1000)
     others = torch.logsumexp(torch.cat([rest, more], 1).double(), 1) + 0.25
     wanted = torch.logaddexp(torch.logsumexp(logits.double(), 1), others)
     assert torch.allclose(found.log_partition.double(), wanted, rtol=1e-6, atol=1e-5)
@@ -86,7 +87,7 @@ def test_the_error_bar_grows_with_the_spread_of_estimates(run):
     noise = states_of(2, 64, seed=8)
     rest = torch.full((2, 1), 8.0, device=DEVICE)
     bars = [
-        run.order(logits, logits + size * noise, ids, rest, NONE[:2], NONE[:2], GOOD[:2], vocab=1000).stderr
+        run.order(logits, logits + size * noise, ids, rest, NONE[:2], NONE[:2], GOOD[:2], SCORED[:2], vocab=1000).stderr
         for size in (0.01, 0.1, 0.5)
     ]
     assert (bars[0] < bars[1]).all() and (bars[1] < bars[2]).all()
@@ -97,7 +98,7 @@ def test_a_sample_stands_for_what_was_not_seen(run):
     logits, _, ids = candidates(2, 16)
     sampled = states_of(2, 64, seed=9)
     sampled[:, ::4] = -torch.inf
-    found = run.order(logits, logits, ids, NONE[:2], states_of(2, 1), sampled, GOOD[:2], vocab=5000)
+    found = run.order(logits, logits, ids, NONE[:2], states_of(2, 1), sampled, GOOD[:2], SCORED[:2], vocab=5000)
     unseen = sampled.double().exp().mean(1) * 5000
     total = logits.double().exp().sum(1) + states_of(2, 1).double().exp()[:, 0] + unseen
     assert torch.allclose(found.log_partition.double(), total.log(), rtol=1e-6, atol=1e-5)
@@ -109,15 +110,25 @@ def test_a_sample_stands_for_what_was_not_seen(run):
 def test_a_failed_state_gives_nothing(run):
     logits, estimates, ids = candidates(2, 16)
     failed = torch.tensor([0, 1], dtype=torch.uint8, device=DEVICE)
-    found = run.order(logits, estimates, ids, NONE[:2], states_of(2, 1), NONE[:2], failed, vocab=1000)
+    found = run.order(logits, estimates, ids, NONE[:2], states_of(2, 1), NONE[:2], failed, SCORED[:2], vocab=1000)
     assert (found.ids[1] == -1).all() and (found.logprobs[1] == -torch.inf).all() and found.log_partition[1] == 0.0
-    assert (found.ids[0] >= 0).all()
+    assert (found.ids[0] >= 0).all() and found.failed.tolist() == [False, True]
+    assert found.rows_scored.tolist() == [5, 6]
 
 
 def test_kernel_and_twin_agree():
     kernels = implementation("triton")
     logits, estimates, ids = candidates(3, 128, absent=7)
-    arguments = (logits, estimates, ids, states_of(3, 300), states_of(3, 2), states_of(3, 256, seed=3) - 3.0, GOOD[:3])
+    arguments = (
+        logits,
+        estimates,
+        ids,
+        states_of(3, 300),
+        states_of(3, 2),
+        states_of(3, 256, seed=3) - 3.0,
+        GOOD[:3],
+        SCORED[:3],
+    )
     found, wanted = kernels.order(*arguments, vocab=9000), reference.order(*arguments, vocab=9000)
     assert torch.equal(found.ids, wanted.ids) and torch.equal(found.logits, wanted.logits)
     for name in ("logprobs", "log_partition", "stderr"):
