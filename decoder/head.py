@@ -12,9 +12,10 @@ Not here: how candidates are found (walk.py, screen.py, exact.py), what constrai
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,11 @@ from decoder.planner import Choice, Planner, load_timings, measure_timings, save
 from decoder.results import Answer, normalised, requested, spread_rows
 from decoder.sampling import SamplingOptions
 from decoder.store import DecoderParts, read_decoder, require_same_weights
+from decoder.tensors import is_tensor
 from index.manifest import Manifest
+
+if TYPE_CHECKING:
+    from decoder.gpu.head import GpuHead
 
 NORMALIZE = ("estimate", "topk", "exact", "none")
 ConstraintsOf = Constraints | Sequence[Constraints | None] | None
@@ -62,6 +67,8 @@ class OpenDecoder:
             save_timings(folder, timings)
         self._planner = Planner(parts.points, timings, float(parts.promise["logprob_error"]))
         self._closed = False
+        self._devices: dict[Any, GpuHead] = {}
+        self._devices_lock = threading.Lock()
 
     @property
     def layer(self) -> OutputLayer:
@@ -106,9 +113,13 @@ class OpenDecoder:
         score_ids: int (m,), tokens whose logits and log-probabilities are wanted besides. on_bad: states with NaN or
         infinity fail the call ("fail") or alone ("mark"). logprobs: "raw", before constraints, or "processed".
         warm: int32 (n, any), tokens where walks begin besides, such as the last step's answer; -1 for none.
+        A tensor on a CUDA device is answered there (docs/gpu.md): the fields of what comes back are tensors on it.
         """
         wanted = min(checks.whole("k", k, low=1), self.vocab_size)
         checks.one_of("normalize", normalize, NORMALIZE)
+        if is_tensor(hidden) and hidden.device.type != "cpu":
+            refused = {"constraints": constraints, "score_ids": score_ids, "warm": warm}
+            return self._on_device(hidden, wanted, mode, normalize, refused)
         checks.one_of("logprobs", logprobs, ("raw", "processed"))
         states, good, failed = self._states(hidden, on_bad)
         ids = None if score_ids is None else token_ids_of(score_ids, self.vocab_size)
@@ -216,6 +227,7 @@ class OpenDecoder:
     def close(self) -> None:
         """Let go of the arrays."""
         self._closed = True
+        self._devices.clear()
 
     def __enter__(self) -> OpenDecoder:
         return self
@@ -228,6 +240,21 @@ class OpenDecoder:
     def _require_open(self) -> None:
         if self._closed:
             raise DecoderClosedError(f"the decoder {self._folder} was closed. Open it again.")
+
+    def _on_device(self, hidden: Any, k: int, mode: str, normalize: str, refused: dict[str, object]) -> TopK:
+        from decoder.gpu.connect import device_head, device_topk
+
+        self._require_open()
+        asked = [name for name, value in refused.items() if value is not None]
+        if asked:
+            raise DecoderOptionsError(
+                f"{', '.join(asked)}: not on {hidden.device}, which answers the best tokens of plain states. "
+                "Move the states to the CPU: hidden.cpu()"
+            )
+        with self._devices_lock:
+            if hidden.device not in self._devices:
+                self._devices[hidden.device] = device_head(self._parts, hidden.device)
+        return device_topk(self._devices[hidden.device], hidden, k=k, mode=mode, normalize=normalize)
 
     def _states(self, hidden: Any, on_bad: str) -> tuple[NDArray[np.float32], NDArray[np.intp], NDArray[np.bool_]]:
         """(the good states, which rows they are, which rows of all failed)."""
