@@ -56,14 +56,14 @@ def device_topk(head: GpuHead, hidden: Any, *, k: int, mode: str, normalize: str
             "which reads all rows. Move the states to the CPU for others."
         )
     way: Any = "exact" if normalize == "exact" else WAYS[mode]
-    found = head.topk(hidden, k, mode=way)
+    found: Any = head.topk(hidden, k, mode=way)
     names = {way: name for name, way in WAYS.items()}
     return TopK(
         token_ids=found.token_ids,
         logits=found.logits,
         logprobs=found.logprobs,
         logprob_stderr=found.logprob_stderr,
-        counts=(found.token_ids >= 0).sum(dim=1, dtype=torch.int32),
+        counts=(found.token_ids >= 0).sum(dim=1).int(),
         rows_scored=found.rows_scored,
         mode=names[found.mode],
         exact=found.mode == "exact",
