@@ -1,4 +1,8 @@
-"""One state into the frame of the codes: projected, quantised, and the place where its walk begins."""
+"""One state into the frame of the codes: projected, quantised, and the place where its walk begins.
+
+into_frame          state -> coordinates and their int8 levels
+nearest_centroid    the place whose entry rows a walk begins at
+"""
 
 from __future__ import annotations
 
@@ -54,6 +58,31 @@ def quantise(values: Any, out: Any) -> Any:
         out[t] = np.int8(level)
         total = np.int32(total + level)
     return scale, np.float32(total)
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc"})
+def is_finite(values: Any) -> Any:
+    """Whether no value is infinite or NaN."""
+    total = np.float32(0.0)
+    for t in range(values.shape[0]):
+        total += values[t] * np.float32(0.0)
+    return total == np.float32(0.0)
+
+
+@njit(cache=True, nogil=True)
+def into_frame(state: Any, mean: Any, projection: Any, kind: Any, moved: Any, query: Any, levels: Any) -> Any:
+    """query[:width]: coordinates of the state, query[width]: its offset; levels int8 (width,): the coordinates, quantised.
+
+    moved: float32 (d,), scratch. Returns (scale, sum of levels, whether everything is finite); levels mean nothing otherwise.
+    """
+    for t in range(state.shape[0]):
+        moved[t] = state[t] - mean[t]
+    project(projection, kind, moved, query)
+    width = levels.shape[0]
+    if not is_finite(query[: width + 1]):
+        return np.float32(0.0), np.float32(0.0), False
+    scale, total = quantise(query[:width], levels)
+    return scale, total, True
 
 
 @njit(cache=True, nogil=True)

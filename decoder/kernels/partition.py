@@ -1,7 +1,9 @@
 """log Z from what a walk or a screen saw: exact rows, estimates of the other rows scored, and a sample of the rest.
 
-state_seed, draw        random numbers that are a function of the state and the decoder's seed
-sum_seen                the estimated mass of rows that were scored and not reranked
+state_seed, draw,
+uniform                 random numbers that are a function of the state and the decoder's seed
+estimate_error          how far estimates are from exact logits, by the reranked rows
+sum_seen, add_ties      the estimated mass of rows that were scored and not reranked
 sample_seen             a systematic sample of them, in proportion to their estimated mass
 combine                 all strata to log Z and its standard error
 
@@ -22,8 +24,6 @@ from decoder.kernels.score import finish_one
 
 FEW = 1e-5
 """No standard error is below it: a logit summed in float32 is that uncertain itself."""
-
-
 HIGHEST = np.float32(60.0)
 """No estimate counts for more than exp(60) times the best logit: an estimate by few coordinates may be far off."""
 
@@ -46,6 +46,25 @@ def draw(x: Any) -> Any:
     z = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x, z ^ (z >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def uniform(x: Any) -> Any:
+    """(new state, a random float64 in [0, 1))."""
+    x, bits = draw(x)
+    return x, np.float64(bits >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+@njit(cache=True, nogil=True)
+def estimate_error(logits: Any, distances: Any, offset: Any, scale: Any, softcap: Any, count: Any) -> Any:
+    """Standard deviation of exact over estimated mass, from `count` rows of which both are known."""
+    spread = 0.0
+    for j in range(count):
+        estimate = np.float64(np.float32(-0.5) * distances[j] + offset) * scale
+        if softcap != np.float32(0.0):
+            estimate = softcap * np.tanh(estimate / softcap)
+        spread += (np.exp(min(np.float64(logits[j]) - estimate, 20.0)) - 1.0) ** 2
+    return np.sqrt(spread / max(count, 1))
 
 
 @njit(cache=True, nogil=True)
@@ -72,6 +91,37 @@ def sum_seen(
         total += mass
         squares += mass * mass
     return total, squares
+
+
+@njit(cache=True, nogil=True)
+def add_ties(
+    rows: Any, distances: Any, count: Any, who: Any, near: Any, known: Any, offset: Any, scale: Any, softcap: Any,
+    top: Any, masses: Any,
+) -> Any:  # fmt: skip
+    """The masses of scored rows that are as far as the last reranked one and were not reranked: sum_seen() left them out.
+
+    who int32, near float32 (>= known,): the reranked rows, nearest first. Returns (sum, sum of squares) of what was added.
+    """
+    limit = near[known - 1]
+    others = 0
+    for j in range(count):
+        others += np.int64(distances[j] == limit)
+    first = known
+    while first > 0 and near[first - 1] == limit:
+        first -= 1
+    total = 0.0
+    if others == known - first:
+        return total, total
+    mass = exp_below_zero(min(finish_one(np.float32(-0.5) * limit + offset, scale, softcap) - top, HIGHEST))
+    for j in range(count):
+        if distances[j] != limit:
+            continue
+        masses[j] = mass
+        for e in range(first, known):
+            if who[e] == rows[j]:
+                masses[j] = np.float32(0.0)
+        total += np.float64(masses[j])
+    return total, total * np.float64(mass)
 
 
 @njit(cache=True, nogil=True)

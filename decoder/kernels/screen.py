@@ -13,56 +13,25 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from decoder.kernels.frame import project, quantise
-from decoder.kernels.partition import combine, draw, sample_seen, state_seed, sum_seen
+from decoder.kernels.frame import into_frame, quantise
+from decoder.kernels.partition import (
+    add_ties,
+    combine,
+    draw,
+    estimate_error,
+    sample_seen,
+    state_seed,
+    sum_seen,
+    uniform,
+)
 from decoder.kernels.score import finish_logits, score_rows
-from decoder.kernels.walk import DRAWS_MOST, best_first, estimate_error
+from decoder.kernels.select import SAMPLE, best_first, divide, keep_best, nth_smallest, passing_rows
+from decoder.kernels.walk import DRAWS_MOST
 from index.kernels.intrinsics import prefetch
-from index.kernels.scan import sift_down
 from index.kernels.vector_dots import code_dot_8, four_code_dots
 
 BLOCK = 1024
-SAMPLE = 2048
 AHEAD = 12
-
-
-@njit(cache=True, nogil=True)
-def nth_smallest(values: Any, count: Any, n: Any) -> Any:
-    """The n-th smallest (from 0) of values[:count], whose order changes (Hoare's selection)."""
-    low = 0
-    high = count - 1
-    while low < high:
-        pivot = values[(low + high) // 2]
-        i = low
-        j = high
-        while i <= j:
-            while values[i] < pivot:
-                i += 1
-            while values[j] > pivot:
-                j -= 1
-            if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i += 1
-                j -= 1
-        if n <= j:
-            high = j
-        elif n >= i:
-            low = i
-        else:
-            break
-    return values[n]
-
-
-@njit(cache=True, nogil=True)
-def threshold(values: Any, count: Any, wanted: Any, sample: Any) -> Any:
-    """A bound that about `wanted` of values[:count] do not exceed, from at most SAMPLE of them. sample: float32, scratch."""
-    if wanted >= count:
-        return np.float32(np.inf)
-    step = max(1, count // SAMPLE)
-    taken = min(count // step, SAMPLE)
-    for j in range(taken):
-        sample[j] = values[j * step]
-    return nth_smallest(sample, taken, min(taken - 1, wanted * taken // count))
 
 
 @njit(cache=True, nogil=True)
@@ -75,15 +44,15 @@ def lead_threshold(
         return np.float32(np.inf)
     twice = np.float32(2.0) * query_scale
     offset = np.float32(127.5) * query_sum
-    step = max(1, total // SAMPLE)
-    taken = min(total // step, SAMPLE)
+    taken = min(total, SAMPLE)
+    ratio = (np.int64(total) << 32) // taken
     at = codes.ctypes.data
     plane_at = plane.ctypes.data
     for j in range(taken):
-        ahead = at + np.int64(min(j + 2 * AHEAD, taken - 1) * step) * lead
+        ahead = at + ((min(j + 2 * AHEAD, taken - 1) * ratio) >> 32) * lead
         for t in range(0, lead, 64):
             prefetch(np.uintp(ahead + t))
-        i = j * step
+        i = (j * ratio) >> 32
         dot = code_dot_8(at + np.int64(i) * lead, plane_at, lead)
         sample[j] = biases[i] - twice * scales[i] * (np.float32(dot) - offset)
     return nth_smallest(sample, taken, min(taken - 1, wanted * taken // total))
@@ -95,15 +64,6 @@ def _dots(codes_at: Any, wide_at: Any, lead: Any, count: Any, sums: Any) -> None
     sums_at = sums.ctypes.data
     for j in range(0, count, 4):
         four_code_dots(codes_at + j * lead, wide_at, lead, sums_at + 4 * j)
-
-
-@njit(cache=True, nogil=True)
-def _passing(values: Any, first: Any, bound: Any, rows: Any, m: Any) -> Any:
-    """Append first + j to rows[:m] for each value within the bound; returns the new m."""
-    for j in range(values.shape[0]):
-        rows[m] = first + j
-        m += np.int64(values[j] <= bound)
-    return m
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
@@ -145,7 +105,7 @@ def scan_lead(
         at += BLOCK * lead
         mine = values[first:last]
         _distances(biases[first:last], scales[first:last], sums, twice, offset, mine)
-        m = _passing(mine, first, bound, rows, m)
+        m = passing_rows(mine, first, bound, rows, m)
     return m
 
 
@@ -172,33 +132,19 @@ def score_codes(
 
 
 @njit(cache=True, nogil=True)
-def keep_best(distances: Any, m: Any, rows: Any, keep: Any, who: Any, far: Any) -> Any:
-    """The `keep` nearest of rows[:m] into who and far, nearest first; returns how many."""
-    kept = min(keep, m)
-    for j in range(kept):
-        who[j] = rows[j]
-        far[j] = distances[j]
-    for place in range(kept // 2 - 1, -1, -1):
-        sift_down(far, who, place, kept)
-    for j in range(kept, m):
-        if distances[j] < far[0]:
-            far[0] = distances[j]
-            who[0] = rows[j]
-            sift_down(far, who, 0, kept)
-    for last in range(kept - 1, 0, -1):
-        far[0], far[last] = far[last], far[0]
-        who[0], who[last] = who[last], who[0]
-        sift_down(far, who, 0, last)
-    return kept
-
-
-@njit(cache=True, nogil=True)
-def sample_above(values: Any, bound: Any, random: Any, who: Any, first: Any, last: Any) -> Any:
+def sample_above(values: Any, bound: Any, rest: Any, random: Any, who: Any, first: Any, last: Any) -> Any:
     """Fill who[first:last] with different rows whose value exceeds the bound; returns where it ended.
 
-    values: of all rows; those drawn become minus infinity, so that none is drawn twice.
+    values: of all rows, of which `rest` exceed the bound: all of these where there is room for so many. Those drawn become
+    minus infinity, so that none is drawn twice.
     """
     m = first
+    if last - first == rest:
+        for row in range(values.shape[0]):
+            if m < last and values[row] > bound:
+                who[m] = row
+                m += 1
+        return m
     for _ in range(DRAWS_MOST * (last - first)):
         if m == last:
             break
@@ -210,28 +156,6 @@ def sample_above(values: Any, bound: Any, random: Any, who: Any, first: Any, las
         who[m] = row
         m += 1
     return m
-
-
-@njit(cache=True, nogil=True)
-def divide(values: Any, rows: Any, m: Any, passing: Any, sample: Any, distances: Any, ordered: Any, band: Any) -> Any:
-    """ordered[:p]: about `passing` of rows[:m] with the smallest values; ordered[p:m]: the others, band[:m - p] their values.
-
-    Returns p. values: of all rows; distances float32, ordered int32 (>= m + 1,), band float32 (>= m,): the first is scratch.
-    """
-    for j in range(m):
-        distances[j] = values[rows[j]]
-    bound = threshold(distances, m, passing, sample)
-    p = 0
-    for j in range(m):
-        ordered[p] = rows[j]
-        p += np.int64(distances[j] <= bound)
-    b = np.int64(0)
-    for j in range(m):
-        if distances[j] > bound:
-            ordered[p + b] = rows[j]
-            band[b] = distances[j]
-            b += 1
-    return p
 
 
 @njit(cache=True, nogil=True)
@@ -276,19 +200,18 @@ def screen_states(
     band: about so many more, the next best by their leading coordinates, from which `middle` are drawn in proportion to
     their estimate; tail: drawn from all others. whole: draw from the rows that passed as well, so that the entries stand
     for all tokens.
-    values, distances, masses float32 (V,), rows int32 (V + 1,): scratch.
+    values float32 (V,), distances, masses float32 (V + 1,), rows int32 (V + 1,): scratch.
     """
-    total_rows, width = codes.shape
-    lead = lead_codes.shape[1]
+    width = codes.shape[1]
     moved = np.empty(mean.shape[0], np.float32)
     query = np.empty(width + 1, np.float32)
     plane = np.empty((1, width), np.int8)
-    lead_plane = np.empty((1, lead), np.int8)
-    wide = np.empty(lead, np.int16)
+    lead_plane = np.empty((1, lead_codes.shape[1]), np.int8)
+    wide = np.empty(lead_codes.shape[1], np.int16)
     sums = np.empty(BLOCK, np.int32)
     sample = np.empty(SAMPLE, np.float32)
-    passed = np.empty(total_rows + 1, np.int32)
-    band_values = np.empty(total_rows if band > 0 else 0, np.float32)
+    passed = np.empty(codes.shape[0] + 1, np.int32)
+    band_values = np.empty(codes.shape[0] if band > 0 else 0, np.float32)
     far = np.empty(keep, np.float32)
     near = np.empty(keep, np.float32)
     times = np.empty(max(middle, 1), np.int32)
@@ -297,79 +220,101 @@ def screen_states(
         state = states[s]
         mine = who[s]
         logit = logits[s]
-        weight_of = weights[s]
-        for t in range(state.shape[0]):
-            moved[t] = state[t] - mean[t]
-        project(projection, projection_kind, moved, query)
-        offset = query[width]
-        query_scale, query_sum = quantise(query[:width], plane[0])
-        lead_scale, lead_sum = quantise(query[:lead], lead_plane[0])
-        outer = lead_threshold(
-            lead_codes, lead_scalars[0], lead_scalars[1], lead_plane, lead_scale, lead_sum, passing + band, sample
-        )
-        m = scan_lead(
+        query_scale, query_sum, usable = into_frame(state, mean, projection, projection_kind, moved, query, plane[0])
+        exact[s] = counts[s] = scored[s] = 0
+        if not usable:
+            continue
+        outer, m = _pass(
             lead_codes,
-            lead_scalars[0],
-            lead_scalars[1],
+            lead_scalars,
+            query,
+            passing + band,
+            keep,
             lead_plane,
-            lead_scale,
-            lead_sum,
-            outer,
             wide,
             sums,
+            sample,
+            distances,
             values,
             rows,
         )
         p = m
         if band > 0 and m > passing:
-            p = divide(values, rows, m, passing, sample, distances, passed, band_values)
+            p = divide(values, rows, m, passing, min(keep, m), sample, distances, passed, band_values)
         else:
             passed[:m] = rows[:m]
         score_codes(codes, scalars, plane, query_scale, query_sum, passed, p, distances)
         known = keep_best(distances, p, passed, keep, mine, near)
-        for j in range(known):
-            weight_of[j] = 1.0
+        weights[s, :known] = 1.0
         score_rows(weight, kind, bias, state, mine, 0, known, logit)
         finish_logits(logit[:known], scale, softcap, logit[:known])
-        spread = estimate_error(logit, near, offset, scale, softcap, known)
-        count = known
-        if middle > 0 or tail > 0:
-            top = np.float32(-np.inf)
-            for j in range(known):
-                top = max(top, logit[j])
-            total, squares = sum_seen(distances, p, near[known - 1], offset, scale, softcap, top, masses)
-            random = state_seed(state, seed)
-            sampled = 0
-            drawn_from = 0.0
-            if middle > 0:
-                random, bits = draw(random)
-                start = np.float64(bits >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-                drawn_from, _ = sum_seen(
-                    band_values, m - p, np.float32(-np.inf), offset, scale, softcap, top, masses[p:]
-                )
-                begin = p
-                if whole:
-                    # All that was scored is drawn from: what passed by all its coordinates, the band by the leading ones.
-                    begin = 0
-                    drawn_from += total
-                    total = squares = 0.0
-                sampled = sample_seen(
-                    passed[begin:], masses[begin:], m - begin, drawn_from, middle, start, mine[known:],
-                    weight_of[known:], times,
-                )  # fmt: skip
-                count += sampled
-            rest = total_rows - m
-            first = count
-            count = sample_above(values, outer, random, mine, first, first + min(tail, rest))
-            for j in range(first, count):
-                weight_of[j] = np.float64(rest) / (count - first)
-            score_rows(weight, kind, bias, state, mine, known, count, logit)
-            finish_logits(logit[known:count], scale, softcap, logit[known:count])
-            log_z[s], error[s] = combine(
-                logit[:count], weight_of[:count], known, sampled, times, total, squares, spread, drawn_from, middle,
-                rest, exps,
+        exact[s] = counts[s] = known
+        scored[s] = codes.shape[0]
+        if known > 0 and (middle > 0 or tail > 0):
+            counts[s], log_z[s], error[s] = _log_z(
+                weight, kind, bias, scale, softcap, state, query[width], near, known, passed, distances, p, band_values,
+                m, values, outer, middle, tail, whole, state_seed(state, seed), masses, times, exps, mine, logit,
+                weights[s],
             )  # fmt: skip
         best_first(mine, logit, known, far)
-        exact[s] = known
-        counts[s] = count
-        scored[s] = total_rows
+
+
+@njit(cache=True, nogil=True)
+def _pass(
+    codes: Any, scalars: Any, query: Any, wanted: Any, least: Any, plane: Any, wide: Any, sums: Any, sample: Any,
+    distances: Any, values: Any, rows: Any,
+) -> Any:  # fmt: skip
+    """(bound, m): rows[:m] are about `wanted` rows whose leading distances are within the bound, at least `least` of them."""
+    scale, total = quantise(query[: plane.shape[1]], plane[0])
+    bound = lead_threshold(codes, scalars[0], scalars[1], plane, scale, total, wanted, sample)
+    m = scan_lead(codes, scalars[0], scalars[1], plane, scale, total, bound, wide, sums, values, rows)
+    count = values.shape[0]
+    if m < min(least, count):
+        distances[:count] = values
+        bound = nth_smallest(distances, count, min(least, count) - 1)
+        m = passing_rows(values, 0, bound, rows, 0)
+    return bound, m
+
+
+@njit(cache=True, nogil=True)
+def _log_z(
+    weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, state: Any, offset: Any, near: Any, known: Any,
+    passed: Any, distances: Any, p: Any, band_values: Any, m: Any, values: Any, outer: Any, middle: Any, tail: Any,
+    whole: Any, random: Any, masses: Any, times: Any, exps: Any, who: Any, logit: Any, weight_of: Any,
+) -> Any:  # fmt: skip
+    """(rows in who, log Z, its standard error), after `known` rows of one screen were reranked; sampled rows are added.
+
+    passed[:p] were scored by all coordinates, passed[p:m] by the leading ones, whose distances are band_values[:m - p].
+    """
+    spread = estimate_error(logit, near, offset, scale, softcap, known)
+    top = logit[:known].max()
+    total, squares = sum_seen(distances, p, near[known - 1], offset, scale, softcap, top, masses)
+    more, their_squares = add_ties(passed, distances, p, who, near, known, offset, scale, softcap, top, masses)
+    total += more
+    squares += their_squares
+    sampled = 0
+    drawn_from = 0.0
+    if middle > 0:
+        random, start = uniform(random)
+        everything = np.float32(-np.inf)
+        drawn_from, _ = sum_seen(band_values, m - p, everything, offset, scale, softcap, top, masses[p:])
+        begin = p
+        if whole:
+            # All that was scored is drawn from: what passed by all its coordinates, the band by the leading ones.
+            begin = 0
+            drawn_from += total
+            total = squares = 0.0
+        sampled = sample_seen(
+            passed[begin:], masses[begin:], m - begin, drawn_from, middle, start, who[known:], weight_of[known:], times
+        )
+    first = known + sampled
+    rest = values.shape[0] - m
+    count = sample_above(values, outer, rest, random, who, first, first + min(tail, rest))
+    for j in range(first, count):
+        weight_of[j] = np.float64(rest) / (count - first)
+    score_rows(weight, kind, bias, state, who, known, count, logit)
+    finish_logits(logit[known:count], scale, softcap, logit[known:count])
+    log_z, error = combine(
+        logit[:count], weight_of[:count], known, sampled, times, total, squares, spread, drawn_from, middle, rest, exps
+    )
+    return count, log_z, error

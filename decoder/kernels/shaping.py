@@ -9,7 +9,7 @@ from numba import njit
 
 @njit(cache=True, nogil=True)
 def _holds(row: Any, count: Any, target: Any) -> Any:
-    for e in range(count):
+    for e in range(count):  # noqa: SIM110 (Numba compiles no generator here)
         if row[e] == target:
             return True
     return False

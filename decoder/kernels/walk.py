@@ -12,10 +12,19 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from decoder.kernels.frame import nearest_centroid, project, quantise
-from decoder.kernels.partition import combine, draw, sample_seen, state_seed, sum_seen
+from decoder.kernels.frame import into_frame, nearest_centroid
+from decoder.kernels.partition import (
+    add_ties,
+    combine,
+    draw,
+    estimate_error,
+    sample_seen,
+    state_seed,
+    sum_seen,
+    uniform,
+)
 from decoder.kernels.score import finish_logits, score_rows
-from index.kernels.scan import sift_down
+from decoder.kernels.select import best_first
 from index.kernels.walk import visit, walk_one
 
 DRAWS_MOST = 8
@@ -23,36 +32,22 @@ DRAWS_MOST = 8
 
 
 @njit(cache=True, nogil=True)
-def best_first(who: Any, logits: Any, count: Any, far: Any) -> None:
-    """Sort who[:count] and logits[:count]: larger logits first, of equals lower ids. far: float32 (>= count,), scratch."""
-    for j in range(count):
-        far[j] = -logits[j]
-    for at in range(count // 2 - 1, -1, -1):
-        sift_down(far, who, at, count)
-    for last in range(count - 1, 0, -1):
-        far[0], far[last] = far[last], far[0]
-        who[0], who[last] = who[last], who[0]
-        sift_down(far, who, 0, last)
-    for j in range(count):
-        logits[j] = -far[j]
+def sample_unseen(
+    visited: Any, mask: Any, mark: Any, total: Any, rest: Any, random: Any, who: Any, first: Any, last: Any
+) -> Any:
+    """Fill who[first:last] with different rows that no walk came by; returns where it ended.
 
-
-@njit(cache=True, nogil=True)
-def estimate_error(logits: Any, distances: Any, offset: Any, scale: Any, softcap: Any, count: Any) -> Any:
-    """Standard deviation of exact over estimated mass, from `count` rows of which both are known."""
-    spread = 0.0
-    for j in range(count):
-        estimate = np.float64(np.float32(-0.5) * distances[j] + offset) * scale
-        if softcap != np.float32(0.0):
-            estimate = softcap * np.tanh(estimate / softcap)
-        spread += (np.exp(min(np.float64(logits[j]) - estimate, 20.0)) - 1.0) ** 2
-    return np.sqrt(spread / max(count, 1))
-
-
-@njit(cache=True, nogil=True)
-def sample_unseen(visited: Any, mask: Any, mark: Any, total: Any, random: Any, who: Any, first: Any, last: Any) -> Any:
-    """Fill who[first:last] with different rows that no walk came by; returns where it ended. Rows: 0 to total - 1."""
+    Rows: 0 to total - 1, of which no walk came by `rest`: all of these where there is room for so many.
+    """
     m = first
+    if last - first == rest:
+        for row in range(total):
+            if m == last:
+                break
+            if visit(visited, mask, mark, np.int32(row)):
+                who[m] = row
+                m += 1
+        return m
     for _ in range(DRAWS_MOST * (last - first)):
         if m == last:
             break
@@ -61,6 +56,20 @@ def sample_unseen(visited: Any, mask: Any, mark: Any, total: Any, random: Any, w
         if visit(visited, mask, mark, row):
             who[m] = row
             m += 1
+    return m
+
+
+@njit(cache=True, nogil=True)
+def begin(warm: Any, place: Any, entries: Any) -> Any:
+    """entries[:m]: the rows of `warm` int32 (any,), -1 for none, then those of `place` int32 (e,); returns m."""
+    m = 0
+    for e in range(warm.shape[0]):
+        if warm[e] >= 0:
+            entries[m] = warm[e]
+            m += 1
+    for e in range(place.shape[0]):
+        entries[m] = place[e]
+        m += 1
     return m
 
 
@@ -111,11 +120,10 @@ def walk_states(
     visited: uint64 (2^x,), mark: the last one used; seen_rows int32, seen_distances float32, masses float32: as long.
     Filled: who int32, logits float32, weights float64 (n, keep + middle + tail): exact[i] rows, best first, whose weight
     is 1, then sampled ones up to counts[i]; log_z, error float64 (n,); scored int64 (n,): rows whose code was scored.
+    A state that overflows float32 in the frame has no rows at all: exact[i] is 0.
     """
     width = codes.shape[1]
-    degree = links.shape[1]
-    mask = np.uint32(visited.shape[0] - 1)
-    wide = max(degree, table.shape[1] + warm.shape[1])
+    wide = max(links.shape[1], table.shape[1] + warm.shape[1])
     moved = np.empty(mean.shape[0], np.float32)
     query = np.empty(width + 1, np.float32)
     plane = np.empty((1, width), np.int8)
@@ -133,72 +141,67 @@ def walk_states(
     exps = np.empty(who.shape[1], np.float64)
     for s in range(states.shape[0]):
         state = states[s]
-        for t in range(state.shape[0]):
-            moved[t] = state[t] - mean[t]
-        project(projection, projection_kind, moved, query)
-        offset = query[width]
-        query_scale, query_sum = quantise(query[:width], plane[0])
-        place = nearest_centroid(centroids, halves, query, scores)
-        m = 0
-        for e in range(warm.shape[1]):
-            if warm[s, e] >= 0:
-                entries[m] = warm[s, e]
-                m += 1
-        for e in range(table.shape[1]):
-            entries[m] = table[place, e]
-            m += 1
+        mine = who[s]
+        logit = logits[s]
+        query_scale, query_sum, usable = into_frame(state, mean, projection, projection_kind, moved, query, plane[0])
+        exact[s] = counts[s] = scored[s] = 0
+        if not usable:
+            continue
+        m = begin(warm[s], table[nearest_centroid(centroids, halves, query, scores)], entries)
         mark += 1
         found, _, seen = walk_one(
             codes, scalars, 8, links, plane, query_scale, query_sum, entries[:m], visited, np.uint64(mark),
             rows, distances, expanded, fresh, new_rows, new, values, seen_rows, seen_distances,
         )  # fmt: skip
         known = min(keep, found)
-        mine = who[s]
-        logit = logits[s]
-        weight_of = weights[s]
-        for j in range(known):
-            mine[j] = rows[j]
-            weight_of[j] = 1.0
+        mine[:known] = rows[:known]
+        weights[s, :known] = 1.0
         score_rows(weight, kind, bias, state, mine, 0, known, logit)
         finish_logits(logit[:known], scale, softcap, logit[:known])
-        count = known
-        sampled = 0
-        total = 0.0
-        squares = 0.0
-        spread = estimate_error(logit, distances, offset, scale, softcap, known)
-        random = state_seed(state, seed)
-        if middle > 0 or tail > 0:
-            top = np.float32(-np.inf)
-            for j in range(known):
-                top = max(top, logit[j])
-            limit = distances[known - 1]
-            total, squares = sum_seen(seen_distances, seen, limit, offset, scale, softcap, top, masses)
-            if middle > 0:
-                random, bits = draw(random)
-                start = np.float64(bits >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-                sampled = sample_seen(
-                    seen_rows, masses, seen, total, middle, start, mine[known:], weight_of[known:], times
-                )
-                count += sampled
-            rest = codes.shape[0] - seen
-            first = count
-            count = sample_unseen(
-                visited, mask, np.uint64(mark), codes.shape[0], random, mine, first, first + min(tail, rest)
-            )
-            for j in range(first, count):
-                weight_of[j] = np.float64(rest) / (count - first)
-            score_rows(weight, kind, bias, state, mine, known, count, logit)
-            finish_logits(logit[known:count], scale, softcap, logit[known:count])
-            # What was sampled in proportion to its estimate counts by the sample, else the estimates count as they are.
-            drawn_from = total if middle > 0 else 0.0
-            if middle > 0:
-                total = squares = 0.0
-            log_z[s], error[s] = combine(
-                logit[:count], weight_of[:count], known, sampled, times, total, squares, spread, drawn_from, middle,
-                rest, exps,
+        exact[s] = counts[s] = known
+        scored[s] = seen
+        if known > 0 and (middle > 0 or tail > 0):
+            counts[s], log_z[s], error[s] = _log_z(
+                weight, kind, bias, scale, softcap, state, query[width], rows, distances, known, seen_rows,
+                seen_distances, seen, visited, np.uint64(mark), codes.shape[0], middle, tail, state_seed(state, seed),
+                masses, times, exps, mine, logit, weights[s],
             )  # fmt: skip
         best_first(mine, logit, known, far)
-        exact[s] = known
-        counts[s] = count
-        scored[s] = seen
     return mark
+
+
+@njit(cache=True, nogil=True)
+def _log_z(
+    weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, state: Any, offset: Any, rows: Any, distances: Any,
+    known: Any, seen_rows: Any, seen_distances: Any, seen: Any, visited: Any, mark: Any, total_rows: Any, middle: Any,
+    tail: Any, random: Any, masses: Any, times: Any, exps: Any, who: Any, logit: Any, weight_of: Any,
+) -> Any:  # fmt: skip
+    """(rows in who, log Z, its standard error), after `known` rows of one walk were reranked; the sampled rows are added."""
+    spread = estimate_error(logit, distances, offset, scale, softcap, known)
+    top = logit[:known].max()
+    total, squares = sum_seen(seen_distances, seen, distances[known - 1], offset, scale, softcap, top, masses)
+    more, their_squares = add_ties(
+        seen_rows, seen_distances, seen, rows, distances, known, offset, scale, softcap, top, masses
+    )
+    total += more
+    squares += their_squares
+    sampled = 0
+    drawn_from = 0.0
+    if middle > 0:
+        # What is sampled in proportion to its estimate counts by the sample; else the estimates count as they are.
+        random, start = uniform(random)
+        drawn_from = total
+        total = squares = 0.0
+        sampled = sample_seen(seen_rows, masses, seen, drawn_from, middle, start, who[known:], weight_of[known:], times)
+    first = known + sampled
+    rest = total_rows - seen
+    mask = np.uint32(visited.shape[0] - 1)
+    count = sample_unseen(visited, mask, mark, total_rows, rest, random, who, first, first + min(tail, rest))
+    for j in range(first, count):
+        weight_of[j] = np.float64(rest) / (count - first)
+    score_rows(weight, kind, bias, state, who, known, count, logit)
+    finish_logits(logit[known:count], scale, softcap, logit[known:count])
+    log_z, error = combine(
+        logit[:count], weight_of[:count], known, sampled, times, total, squares, spread, drawn_from, middle, rest, exps
+    )
+    return count, log_z, error
