@@ -6,7 +6,6 @@ exact_rows    exact logits of given tokens of one state
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoder.candidates import Candidates, Effort
+from decoder.errors import BadHiddenError, named
 from decoder.exact import exact_topk
 from decoder.kernels.score import finish_logits, score_rows
 from decoder.operating_points import MIDDLE, TAIL, DecoderPoint, effort_of
@@ -22,6 +22,7 @@ from decoder.planner import Choice
 from decoder.scratch import Scratch
 from decoder.screen import Screener
 from decoder.store import DecoderParts
+from decoder.threads import each_part
 from decoder.transform import Projection
 from decoder.walk import Walker
 
@@ -65,8 +66,11 @@ class Finder:
         if entries:
             effort = replace(effort, middle=max(effort.middle, MIDDLE), tail=TAIL)
         if threads > 1 and len(states) > 1:
-            return self._shared(states, choice.mode, effort, warm, min(threads, len(states)), entries=entries)
-        return self._run(choice.mode, effort, states, warm, entries=entries)
+            found = self._shared(states, choice.mode, effort, warm, min(threads, len(states)), entries=entries)
+        else:
+            found = self._run(choice.mode, effort, states, warm, entries=entries)
+        _require_finite(found)
+        return found
 
     def exact_rows(self, state: Floats, ids: NDArray[np.int32]) -> Floats:
         """Exact logits float32 (m,) of tokens int32 (m,) of one state float32 (d,)."""
@@ -118,8 +122,7 @@ class Finder:
             some = np.ascontiguousarray(states[rows])
             found.put(rows, self._run(mode, effort, some, None if warm is None else warm[rows], entries=entries))
 
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(part, range(threads)))
+        each_part(part, threads)
         return found
 
     def _exact(self, states: Floats, k: int, threads: int) -> Candidates:
@@ -136,3 +139,15 @@ class Finder:
             error=np.zeros(n),
             scored=full(self.layer.vocab_size),
         )
+
+
+def _require_finite(found: Candidates) -> None:
+    """Raise BadHiddenError for states whose components are finite, but whose coordinates or logits are not."""
+    if found.exact.all() and np.isfinite(found.logits[:, 0]).all():
+        return
+    rows = np.flatnonzero((found.exact == 0) | ~np.isfinite(found.logits[:, 0])).tolist()
+    raise BadHiddenError(
+        f"hidden row{'s' if len(rows) > 1 else ''} {named(rows)} of {len(found)}: they or their logits overflow float32, "
+        "needed finite ones. The states are too large for these weights.",
+        rows=rows,
+    )

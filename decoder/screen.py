@@ -39,7 +39,7 @@ class Screener:
         found = Candidates.empty(len(states), effort)
         scratch.for_screen(len(preview.codes))
         screen_states(
-            layer.bits,
+            layer.bits.view(np.uint8),
             layer.kind,
             layer.bias,
             np.float32(layer.scale),

@@ -39,12 +39,13 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What one pass over a state computes: rows (width + 1, d), the frame's projection and, last, its centre.
+    """What one pass over a state computes: width + 1 rows of d numbers, the frame's projection and, last, its centre.
 
-    kind: FLOAT16, for uint16 with its bits, where the numbers fit; half the bytes to read for each state. Else FLOAT32.
+    rows: bytes, so that kernels are compiled once; kind: FLOAT16 where the numbers fit, half the bytes to read for each state;
+    else FLOAT32.
     """
 
-    rows: NDArray[np.float32] | NDArray[np.uint16]
+    rows: NDArray[np.uint8]
     kind: int
 
     @staticmethod
@@ -55,8 +56,8 @@ class Projection:
         typical = float(np.sqrt(np.mean(np.square(frame.projection, dtype=np.float64))))
         # float16 keeps eleven bits from 6e-5 to 65,504: a hundredth of a typical number must be in that range.
         if largest < 60_000 and typical > 6e-3:
-            return Projection(rows.astype(np.float16).view(np.uint16), FLOAT16)
-        return Projection(rows, FLOAT32)
+            return Projection(rows.astype(np.float16).view(np.uint8), FLOAT16)
+        return Projection(rows.view(np.uint8), FLOAT32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Walker:
         most = entries.table.shape[1] + first.shape[1] + effort.tail
         visited = scratch.for_walk(visited_slots(effort.width, self.links.shape[1], most), len(states))
         scratch.mark = walk_states(
-            layer.bits,
+            layer.bits.view(np.uint8),
             layer.kind,
             layer.bias,
             np.float32(layer.scale),

@@ -18,10 +18,12 @@ from decoder.kernels.dots import FLOAT16, FLOAT32, float16_1, float16_4, float32
 def project(projection: Any, kind: Any, moved: Any, out: Any) -> None:
     """out[i] = projection[i] . moved for all m rows.
 
-    projection: (m, d) float32, or uint16 with the bits of float16, as `kind` says (FLOAT32, FLOAT16 of dots.py); moved:
-    float32 (d,); out: float32 (>= m,); all contiguous.
+    projection: m rows of d numbers, float32 or with the bits of float16, as `kind` says (FLOAT32, FLOAT16 of dots.py), in
+    an array of any integers or floats: where it is always one of bytes, callers are compiled once; moved: float32 (d,);
+    out: float32 (>= m,); all contiguous.
     """
-    m, dim = projection.shape
+    m = projection.shape[0]
+    dim = moved.shape[0]
     rows = projection.ctypes.data
     at = moved.ctypes.data
     to = out.ctypes.data

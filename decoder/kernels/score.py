@@ -44,7 +44,8 @@ def score_rows(weight: Any, kind: Any, bias: Any, state: Any, ids: Any, first: A
     """out[j] = weight[ids[j]] . state + bias[ids[j]] for first <= j < last; other entries of out stay.
 
     weight: (V, d) float32, or uint16 with the bits of float16 or bfloat16, C-contiguous, as `kind` says (FLOAT32, FLOAT16,
-    BFLOAT16); bias: float32 (V,); state and out: float32 (d,) and (any,), contiguous; ids: int32 or int64.
+    BFLOAT16), or the same as bytes; bias: float32 (V,); state and out: float32 (d,) and (any,), contiguous; ids: int32 or
+    int64.
     """
     dim = state.shape[0]
     size = dim * 4 if kind == FLOAT32 else dim * 2

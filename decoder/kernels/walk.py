@@ -112,9 +112,10 @@ def walk_states(
 ) -> Any:
     """Candidates and log Z of each state; returns the last mark used.
 
-    weight, kind, bias, scale, softcap: the layer, as kernels/score.py takes it. mean: float32 (d,); projection:
-    (width + 1, d), the last row the frame's centre, and its kind, see kernels/frame.py; codes uint8 (V, width), scalars
-    float32 (V, 2), links int32 (V, degree); centroids float32 (c, lead), halves float32 (c,), table int32 (c, e).
+    weight, kind, bias, scale, softcap: the layer, as kernels/score.py takes it, the weight as bytes. mean: float32 (d,);
+    projection: width + 1 rows as bytes, the last one the frame's centre, and its kind, see kernels/frame.py; codes uint8
+    (V, width), scalars float32 (V, 2), links int32 (V, degree); centroids float32 (c, lead), halves float32 (c,), table
+    int32 (c, e).
     states: float32 (n, d); warm: int32 (n, any), more rows to begin at, -1 for none; keep: rows that are reranked;
     middle, tail: rows rescored for log Z: of those scored, of all others; seed: uint64.
     visited: uint64 (2^x,), mark: the last one used; seen_rows int32, seen_distances float32, masses float32: as long.
