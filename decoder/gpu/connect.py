@@ -12,9 +12,15 @@ from typing import Any
 
 from decoder.answers import TopK
 from decoder.errors import DecoderOptionsError
-from decoder.gpu.head import GpuHead, Kernels, torch
+from decoder.gpu.head import GpuHead, Kernels
 from decoder.option_checks import one_of
 from decoder.store import DecoderParts
+from index.errors import MissingExtraError
+
+try:
+    import torch
+except ImportError as missing:
+    raise MissingExtraError(package="torch", extra="gpu", purpose="decoding on a device") from missing
 
 WAYS = {"auto": "auto", "walk": "walk", "screen": "scan", "exact": "exact"}
 """What a mode of a decoder is called on a device."""
