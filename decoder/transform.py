@@ -41,8 +41,8 @@ Floats = NDArray[np.float32]
 class Projection:
     """What one pass over a state computes: width + 1 rows of d numbers, the frame's projection and, last, its centre.
 
-    rows: bytes, so that kernels are compiled once; kind: FLOAT16 where the numbers fit, half the bytes to read for each state;
-    else FLOAT32.
+    rows: bytes, so that kernels are compiled once; kind: FLOAT16 where the numbers fit, half the bytes to read for each
+    state; else FLOAT32.
     """
 
     rows: NDArray[np.uint8]
