@@ -116,6 +116,10 @@ class _Build:
         """All phases up to the last look at the folder."""
         begun = time.monotonic()
         options, layer, steps = self.options, self.layer, self.steps
+        if options.width is not None and options.width > layer.dim:
+            raise DecoderOptionsError(
+                f"width is {options.width}, but states have {layer.dim} coordinates, needed at most that or None"
+            )
         threads = options.threads or usable_cores()
         steps.start("answers", 1)
         known = calibrate(layer, states, seed=options.seed, threads=threads, on_progress=steps.advance)
@@ -147,10 +151,6 @@ class _Build:
 
     def _frame(self, states: NDArray[np.float32] | None, answers: Links) -> tuple[Frame, RowFrame]:
         options, layer, steps = self.options, self.layer, self.steps
-        if options.width is not None and options.width > layer.dim:
-            raise DecoderOptionsError(
-                f"width is {options.width}, but states have {layer.dim} coordinates, needed at most that or None"
-            )
         steps.start("frame", layer.vocab_size)
         frequency = None if states is None else np.bincount(answers.ravel(), minlength=layer.vocab_size)
         return fit_frame(
@@ -248,11 +248,12 @@ class _Build:
                     known.chooses,
                     made.preview,
                     threads,
-                    lambda point: point.low_at(10) >= self.options.recall,
+                    # The mean, not its lower bound: that of a few hundred states may never reach what is asked.
+                    lambda point: point.recall["10"] >= self.options.recall,
                 )
             )
-            point, reached = pick(points, "walk", k=10, recall=self.options.recall, logprob_error=None)
-            scored[name] = round(point.rows_scored if reached else point.rows_scored / max(point.low_at(10), 1e-3), 1)
+            reached = min(1.0, points[-1].recall["10"] / self.options.recall)
+            scored[name] = round(points[-1].rows_scored / max(reached, 1e-3), 1)
         best = min(scored, key=lambda name: scored[name])
         return best, variants[best], scored
 
