@@ -105,6 +105,16 @@ def test_the_requests_and_the_client_run(small_checkout):
         assert server.end() == 0
 
 
+def test_the_program_of_next_tokens_runs_and_prints_what_stands_below_it(checkout):
+    part = section(README, "Next tokens")
+    (program,), (stated,) = blocks(part, "python"), blocks(part, "")
+    (checkout / "program.py").write_text(program)
+    printed = run([sys.executable, "-W", "error", "program.py"], checkout).splitlines()
+    assert [line.split()[-1] for line in printed[2:]] == [line.split()[-1] for line in stated.splitlines()[2:]]
+    assert float(printed[0].rpartition(" ")[2]) >= 0.99 and float(printed[1].rpartition(" ")[2]) >= 0.98
+    assert [without_figures(line) for line in printed] == [without_figures(line) for line in stated.splitlines()]
+
+
 def test_options_of_the_benchmark_in_the_table_exist():
     known = {f"--{name.replace('_', '-')}" for name in index_command.__annotations__}
     named = set(re.findall(r" (--[a-z-]+)", "\n".join(re.findall(r"^\| `(--dataset [^`]*)`", README, re.M))))
