@@ -89,7 +89,7 @@ def four_bits(codes: torch.Tensor, scales: torch.Tensor, bias: torch.Tensor, *, 
     """
     vocab, given = codes.shape
     width = -(-given // 128) * 128
-    rotation = torch.nn.functional.pad(_rotation(given, seed).to(codes.device), (0, 0, 0, width - given))
+    rotation = torch.nn.functional.pad(_rotation(given, seed, codes.device), (0, 0, 0, width - given))
     mean = _mean_row(codes, scales) @ rotation.T
     packed = torch.empty((vocab, width // 2), dtype=torch.int8, device=codes.device)
     steps = torch.empty(vocab, dtype=torch.float32, device=codes.device)
@@ -108,10 +108,10 @@ def unpacked(codes: torch.Tensor, bits: int) -> torch.Tensor:
     return torch.cat([codes & 15, torch.div(codes & -16, 16, rounding_mode="floor")], dim=1)
 
 
-def _rotation(width: int, seed: int) -> torch.Tensor:
+def _rotation(width: int, seed: int, device: torch.device) -> torch.Tensor:
     # Not the seed itself: rows drawn from the same stream would be turned into a triangle, the worst rows to code.
     generator = torch.Generator().manual_seed(seed + 0x70F1)
-    q, r = torch.linalg.qr(torch.randn(width, width, generator=generator))
+    q, r = torch.linalg.qr(torch.randn(width, width, generator=generator).to(device))
     return q * torch.sign(torch.diagonal(r))
 
 
