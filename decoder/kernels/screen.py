@@ -34,7 +34,8 @@ BLOCK = 1024
 AHEAD = 12
 
 
-@njit(cache=True, nogil=True)
+# The flags of _distances(): a bound is one of its numbers, bit for bit.
+@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
 def lead_threshold(
     codes: Any, biases: Any, scales: Any, plane: Any, query_scale: Any, query_sum: Any, wanted: Any, sample: Any
 ) -> Any:
