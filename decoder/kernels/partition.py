@@ -138,21 +138,23 @@ def sample_seen(
         return 0
     reach = start * step
     passed = 0.0
+    hits = 0
     m = 0
     for j in range(count):
         mass = np.float64(masses[j])
         passed += mass
-        often = 0
-        while reach < passed:
-            often += 1
-            reach += step
-        if often > 0:
-            who[m] = rows[j]
-            weights[m] = often * step / mass
-            times[m] = often
-            m += 1
-            if m == draws:
-                break
+        if reach >= passed:
+            continue
+        before = hits
+        while hits < draws and reach < passed:
+            hits += 1
+            reach = (start + hits) * step
+        who[m] = rows[j]
+        times[m] = hits - before
+        weights[m] = (hits - before) * step / mass
+        m += 1
+        if hits == draws:
+            break
     return m
 
 
