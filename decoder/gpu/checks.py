@@ -62,8 +62,9 @@ def check_kernels(
         turned = torch.eye(dim, device=device) if rows.rotation is None else rows.rotation
         matrix = torch.nn.functional.pad(turned, (0, 0, 0, rows.width - len(turned)))
         yield from _queries(rows, matrix, states, bits)
-        rotated = reference.project(states, torch.zeros(dim, device=device), matrix)
-        queries = reference.quantise(rotated, states, rows.mean, bits=bits, vocab=vocab)
+        nothing = torch.zeros(dim, device=device)
+        rotated = reference.project(states, nothing, matrix)
+        queries = reference.quantise(rotated, states, nothing, nothing, rows.mean, bits=bits, vocab=vocab)
         for softcap in (None, 20.0):
             finish: Finish = {"scale": 0.9, "softcap": softcap}
             label = f"{bits} bits" + (", soft-capped" if softcap else "")
@@ -76,7 +77,9 @@ def _queries(rows: CodedRows, matrix: torch.Tensor, states: torch.Tensor, bits: 
     found, wanted = (run.project(states, mean, matrix) for run in (kernels, reference))
     # TF32 keeps 10 bits of a factor.
     yield Check(f"project, {bits} bits", _worst(found, wanted), 4e-3 * float(wanted.abs().max()))
-    both = [run.quantise(wanted, states, rows.mean, bits=bits, vocab=rows.vocab) for run in (kernels, reference)]
+    centre = torch.linspace(-1.0, 1.0, len(mean), device=states.device)
+    given = (wanted, states, mean, centre, rows.mean)
+    both = [run.quantise(*given, bits=bits, vocab=rows.vocab) for run in (kernels, reference)]
     allowed = {"offsets": 1e-4}
     for name, ours, theirs in zip(Queries._fields, *both):
         yield Check(f"quantise: {name}, {bits} bits", _worst(ours, theirs), allowed.get(name, 0.0))

@@ -85,7 +85,7 @@ def _of_layer(vocab: int, dim: int, bits: int, *, widest: bool) -> Iterator[Vari
     coded = ("*i8", "*fp32", "*fp32", "*i8", "*fp32", "*fp32", "*fp32")
     yield Variant(
         queries._quantise,
-        ("*fp32", "*fp32", "*fp32", "*i8", "*fp32", "*fp32", "*fp32", "*i32", "*u8", "i32"),
+        (*["*fp32"] * 5, "*i8", "*fp32", "*fp32", "*fp32", "*i32", "*u8", "i32"),
         queries.quantise_launch(dim=dim, width=width, bits=bits),
     )
     for n in BUCKETS[-1:] if widest else BUCKETS:

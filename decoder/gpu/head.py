@@ -94,6 +94,7 @@ class GpuHead:
         vocab_size: int | None = None,
         matrix: torch.Tensor | None = None,
         mean: torch.Tensor | None = None,
+        centre: torch.Tensor | None = None,
         links: torch.Tensor | None = None,
         entries: torch.Tensor | None = None,
         bits: Literal[4, 8] = 4,
@@ -111,8 +112,8 @@ class GpuHead:
 
         weight: [>= V, d], float16, bfloat16 or float32; bias: [V]; vocab_size: V. Raw logits are weight . h + bias, then
         scaled (scale > 0) and soft-capped.
-        codes: uint8 [V, w]; the estimate of a raw logit is code_scales_v * <code_v - 127.5, q> + code_bias_v with
-        q = matrix (h - mean); matrix: [w, d], the identity if None; mean: [d], zero if None.
+        codes: uint8 [V, w]; the estimate of a raw logit is code_scales_v * <code_v - 127.5, q> + code_bias_v +
+        centre . (h - mean) with q = matrix (h - mean); matrix: [w, d], the identity if None; mean, centre: [d], zero if None.
         links: int32 [V, degree], -1 past a row's own, and entries: int32 [m]: the graph; without it there is no walk. Of
         more entries than a quarter of `places`, that many are taken, evenly spread.
 
@@ -134,7 +135,9 @@ class GpuHead:
         )
         self.vocab_size = int(vocab_size if vocab_size is not None else weight.shape[0])
         self.dim = int(weight.shape[1])
-        _require_shapes(self.vocab_size, weight, bias, codes, code_scales, code_bias, matrix, mean, links, entries)
+        _require_shapes(
+            self.vocab_size, weight, bias, codes, code_scales, code_bias, matrix, mean, centre, links, entries
+        )
         self._weight = weight.detach().to(device if device is not None else weight.device).contiguous()
         self.device = self._weight.device
         self.scale, self.softcap = float(scale), None if softcap is None else float(softcap)
@@ -143,7 +146,10 @@ class GpuHead:
         self._bias = torch.zeros(self.vocab_size) if bias is None else bias.detach().float()
         self._bias = self._bias.to(self.device).contiguous()
         self._rows, self._matrix = self._coded(codes, code_scales, code_bias, matrix, bits, seed)
-        self._mean = (torch.zeros(self.dim) if mean is None else mean.detach().float()).to(self.device).contiguous()
+        self._mean, self._centre = (
+            (torch.zeros(self.dim) if part is None else part.detach().float()).to(self.device).contiguous()
+            for part in (mean, centre)
+        )
         self._kept = kept_of(self.vocab_size, rerank)
         self._links = None if links is None else links.to(self.device, torch.int32).contiguous()
         self._entries = (
@@ -182,7 +188,7 @@ class GpuHead:
         parts = {
             "weight": [self._weight, self._bias],
             "codes": [self._rows.codes, self._rows.scales, self._rows.bias],
-            "matrix": [self._matrix, self._mean, self._rows.mean],
+            "matrix": [self._matrix, self._mean, self._centre, self._rows.mean],
             "graph": [part for part in (self._links, self._entries, self._permutation) if part is not None],
         }
         return {name: sum(t.numel() * t.element_size() for t in tensors) for name, tensors in parts.items()}
@@ -217,7 +223,9 @@ class GpuHead:
         """Device work alone: no shape depends on the states, nothing waits. hidden: float32 [bucket, d]."""
         run, rows = self._kernels, self._rows
         rotated = run.project(hidden, self._mean, self._matrix)
-        queries: Queries = run.quantise(rotated, hidden, rows.mean, bits=rows.bits, vocab=self.vocab_size)
+        queries: Queries = run.quantise(
+            *(rotated, hidden, self._mean, self._centre, rows.mean), bits=rows.bits, vocab=self.vocab_size
+        )
         finish = {"scale": self.scale, "softcap": self.softcap}
         n = len(hidden)
         sampled = self._no_samples[:n]
@@ -389,6 +397,7 @@ def _require_shapes(
     code_bias: torch.Tensor,
     matrix: torch.Tensor | None,
     mean: torch.Tensor | None,
+    centre: torch.Tensor | None,
     links: torch.Tensor | None,
     entries: torch.Tensor | None,
 ) -> None:
@@ -404,6 +413,7 @@ def _require_shapes(
         "code_bias": (code_bias, (vocab,)),
         "matrix": (matrix, (width, dim)),
         "mean": (mean, (dim,)),
+        "centre": (centre, (dim,)),
         "links": (links, (vocab, None)),
         "entries": (entries, (None,)),
     }

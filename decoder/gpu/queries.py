@@ -45,20 +45,30 @@ def project(hidden: torch.Tensor, mean: torch.Tensor, matrix: torch.Tensor) -> t
     return out
 
 
-def quantise(rotated: torch.Tensor, hidden: torch.Tensor, row_mean: torch.Tensor, *, bits: int, vocab: int) -> Queries:
+def quantise(
+    rotated: torch.Tensor,
+    hidden: torch.Tensor,
+    mean: torch.Tensor,
+    centre: torch.Tensor,
+    row_mean: torch.Tensor,
+    *,
+    bits: int,
+    vocab: int,
+) -> Queries:
     """Queries as int8: the largest component becomes 127 or -127.
 
-    rotated: float32 [n, width]; hidden: [n, dim], looked at for infinities and NaN; row_mean: float32 [width]; bits: of the
-    rows' codes.
+    rotated: float32 [n, width]; hidden: [n, dim], looked at for infinities and NaN; mean, centre: float32 [dim], all logits
+    are centre . (h - mean) above what codes say; row_mean: float32 [width]; bits: of the rows' codes.
     """
     n, width = rotated.shape
     codes = torch.empty((n, width), dtype=torch.int8, device=rotated.device)
-    scales, shifts, offsets = torch.empty((3, n), dtype=torch.float32, device=rotated.device).unbind()
+    # Each by itself: an allocation is aligned, a row of a common one would not be.
+    scales, shifts, offsets = (torch.empty(n, dtype=torch.float32, device=rotated.device) for _ in range(3))
     windows = torch.empty(n, dtype=torch.int32, device=rotated.device)
     failed = torch.empty(n, dtype=torch.uint8, device=rotated.device)
     launch = quantise_launch(dim=hidden.shape[1], width=width, bits=bits)
     out = (codes, scales, shifts, offsets, windows, failed)
-    _quantise[(n,)](rotated, hidden, row_mean, *out, vocab, **launch.keywords())
+    _quantise[(n,)](rotated, hidden, mean, centre, row_mean, *out, vocab, **launch.keywords())
     return Queries(*out)
 
 
@@ -96,6 +106,8 @@ def _project(
 def _quantise(
     rotated,
     hidden,
+    mean,
+    centre,
     row_mean,
     codes,
     scales,
@@ -123,15 +135,18 @@ def _quantise(
         low = tl.sum(tl.where(at < WIDTH // 2, code, 0), 0).to(tl.float32)
         high = tl.sum(tl.where(at < WIDTH // 2, 0, code), 0).to(tl.float32)
         shift = 0.5 * high - 7.5 * low
-    mean = tl.load(row_mean + at, mask=inside, other=0.0)
+    of_rows = tl.load(row_mean + at, mask=inside, other=0.0)
     # Any number that spreads states over the permutation will do; the factors keep the sum inside 32 bits.
     mixed = tl.abs(tl.sum(code * ((at * 40503) % 251), 0)).to(tl.int64) * 7919
     d = tl.arange(0, BLOCK_D)
-    h = tl.load(hidden + n * DIM + d, mask=d < DIM, other=0.0)
-    good = tl.min(finite(h.to(tl.float32)).to(tl.int32), 0)
+    h = tl.load(hidden + n * DIM + d, mask=d < DIM, other=0.0).to(tl.float32)
+    good = tl.min(finite(h).to(tl.int32), 0)
+    m = tl.load(mean + d, mask=d < DIM, other=0.0)
+    c = tl.load(centre + d, mask=d < DIM, other=0.0)
+    of_state = tl.sum(tl.where(finite(h), h - m, 0.0) * c, 0)
     tl.store(failed + n, (1 - good).to(tl.uint8))
     tl.store(codes + n * WIDTH + at, code.to(tl.int8), mask=inside)
     tl.store(scales + n, tl.div_rn(largest, 127.0))
     tl.store(shifts + n, shift)
-    tl.store(offsets + n, tl.sum(x * mean, 0))
+    tl.store(offsets + n, tl.sum(x * of_rows, 0) + of_state)
     tl.store(windows + n, (mixed % vocab).to(tl.int32))

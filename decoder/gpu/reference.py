@@ -22,7 +22,16 @@ def project(hidden: torch.Tensor, mean: torch.Tensor, matrix: torch.Tensor) -> t
     return torch.where(hidden.isfinite(), hidden.float() - mean, 0.0) @ matrix.float().T
 
 
-def quantise(rotated: torch.Tensor, hidden: torch.Tensor, row_mean: torch.Tensor, *, bits: int, vocab: int) -> Queries:
+def quantise(
+    rotated: torch.Tensor,
+    hidden: torch.Tensor,
+    mean: torch.Tensor,
+    centre: torch.Tensor,
+    row_mean: torch.Tensor,
+    *,
+    bits: int,
+    vocab: int,
+) -> Queries:
     """Queries as int8: the largest component becomes 127 or -127; states that are not finite are marked."""
     largest = rotated.abs().amax(1)
     largest = torch.where(largest > 1e-30, largest, 127.0)
@@ -35,7 +44,8 @@ def quantise(rotated: torch.Tensor, hidden: torch.Tensor, row_mean: torch.Tensor
     factors = (torch.arange(codes.shape[1], device=codes.device) * 40503) % 251
     windows = ((codes * factors).sum(1).abs() * 7919) % vocab
     failed = (~hidden.isfinite().all(1)).to(torch.uint8)
-    return Queries(codes.to(torch.int8), largest / 127.0, shifts, rotated @ row_mean, windows.to(torch.int32), failed)
+    offsets = rotated @ row_mean + torch.where(hidden.isfinite(), hidden.float() - mean, 0.0) @ centre
+    return Queries(codes.to(torch.int8), largest / 127.0, shifts, offsets, windows.to(torch.int32), failed)
 
 
 def scan(rows: CodedRows, queries: Queries, *, kept: int, scale: float, softcap: float | None) -> Scanned:

@@ -37,7 +37,7 @@ class Queries(NamedTuple):
     shifts: torch.Tensor
     """float32 [n]: what the rows' codes stand above their signed bytes, times the query: joins the integer product."""
     offsets: torch.Tensor
-    """float32 [n]: product with the mean that was taken from the rows before they were coded."""
+    """float32 [n]: what all rows have in common and their codes therefore leave out, times the state."""
     windows: torch.Tensor
     """int32 [n]: where the query's sample of rows begins in the permutation; a function of its codes alone."""
     failed: torch.Tensor

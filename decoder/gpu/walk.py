@@ -220,11 +220,11 @@ def _expand(
     row = tl.load(links + parent.to(tl.int64) * degree + at % degree, mask=inside & (parent >= 0), other=-1)
     there = (row >= 0) & (row < vocab)
     bit = tl.full([ROWS], 1, tl.int32) << (row & 31)
-    before = tl.atomic_or(seen + n * words + (row >> 5), bit, mask=there)
+    before = tl.atomic_or(seen + n * words + (row >> 5), bit, mask=there, sem="relaxed")
     fresh = there & ((before & bit) == 0)
     count = tl.sum(fresh.to(tl.int32), 0)
     if count > 0:
-        place = tl.atomic_add(filled + n, count) + tl.cumsum(fresh.to(tl.int32), 0) - 1
+        place = tl.atomic_add(filled + n, count, sem="relaxed") + tl.cumsum(fresh.to(tl.int32), 0) - 1
         estimate = _estimates(
             codes,
             scales,

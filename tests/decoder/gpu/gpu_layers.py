@@ -69,8 +69,9 @@ def coded(layer: Layer, bits: int) -> tuple[Any, Any]:
 
 def queries_of(layer: Layer, rows: Any, matrix: Any, states: Any) -> Any:
     """The states' queries, by the twins."""
-    rotated = reference.project(states, torch.zeros(states.shape[1], device=DEVICE), matrix)
-    return reference.quantise(rotated, states, rows.mean, bits=rows.bits, vocab=rows.vocab)
+    nothing = torch.zeros(states.shape[1], device=DEVICE)
+    rotated = reference.project(states, nothing, matrix)
+    return reference.quantise(rotated, states, nothing, nothing, rows.mean, bits=rows.bits, vocab=rows.vocab)
 
 
 def estimates_of(rows: Any, queries: Any) -> Any:

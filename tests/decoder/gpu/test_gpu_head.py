@@ -121,7 +121,8 @@ def test_a_frame_of_fewer_coordinates_proposes_and_logits_stay_exact(mode):
     layer = layer_of(VOCAB, DIM)
     decay = 0.8 ** torch.arange(DIM, device=DEVICE)
     weight, states = layer.weight * decay, states_of(5, DIM)
-    lead = weight[:, :32]
+    centre = weight.mean(0)
+    lead = (weight - centre)[:, :32]
     scales = lead.abs().amax(1) / 127.5
     codes = (lead / scales[:, None] + 127.5).round().clamp(0, 255).to(torch.uint8)
     mean = torch.full((DIM,), 0.25)
@@ -132,8 +133,10 @@ def test_a_frame_of_fewer_coordinates_proposes_and_logits_stay_exact(mode):
         code_bias=layer.bias + weight @ mean.to(DEVICE),
         matrix=torch.eye(DIM)[:32],
         mean=mean,
+        centre=centre,
+        softcap=25.0,
     )
-    ids, logits, _ = truth(layer._replace(weight=weight), states, 5)
+    ids, logits, _ = truth(layer._replace(weight=weight), states, 5, softcap=25.0)
     found = head.topk(states, 5, mode=mode)
     assert torch.equal(found.token_ids.long(), ids)
     assert torch.allclose(found.logits.double(), logits, rtol=1e-5, atol=1e-5)
