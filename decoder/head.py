@@ -60,7 +60,7 @@ class OpenDecoder:
     def __init__(self, parts: DecoderParts, manifest: Manifest, folder: Path) -> None:
         self._parts, self._manifest, self._folder = parts, manifest, folder
         self._finder = Finder(parts)
-        timings = load_timings(folder)
+        timings = load_timings(folder, parts.points)
         if timings is None:
             sample = as_states(parts.frame.mean, parts.layer.dim)
             timings = measure_timings(self._finder.timed, parts.points, sample)

@@ -79,12 +79,15 @@ def pick(
     return own[-1], False
 
 
+def width_at(point: DecoderPoint, k: int) -> int:
+    """How wide a point is for k tokens: beyond the largest k that recall is measured at, as much wider."""
+    return max(point.width * k // max(MEASURED_AT), point.width)
+
+
 def effort_of(point: DecoderPoint, k: int, *, vocab_size: int, whole_codes: bool, log_z: bool) -> Effort:
     """What one call looks at. whole_codes: codes hold all coordinates."""
     rerank = min(k + SPARE + k // 10 if whole_codes else max(100, 2 * k), vocab_size)
-    most = max(MEASURED_AT)
-    width = point.width if k <= most else point.width * k // most
-    bare = Effort(width=min(max(width, rerank), vocab_size), rerank=rerank)
+    bare = Effort(width=min(max(width_at(point, k), rerank), vocab_size), rerank=rerank)
     if not log_z:
         return bare
     if point.mode == "screen":

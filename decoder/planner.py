@@ -20,10 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from decoder.operating_points import DecoderPoint, pick
+from decoder.operating_points import DecoderPoint, pick, width_at
 from decoder.option_checks import one_of
 from decoder.store import TIMINGS
 from decoder.threads import usable_cores
@@ -90,6 +91,8 @@ class Planner:
         error = self.logprob_error if log_z else None
         if mode == "exact" or not self.points or k * 4 > vocab_size:
             return Choice("exact", None, reached=True)
+        if mode != "auto" and not any(point.mode == mode for point in self.points):
+            return Choice("exact", None, reached=True)
         if mode != "auto":
             # A mode that was asked for serves; what it gives of log Z is said by its standard error.
             point, reached = pick(self.points, mode, k=k, recall=recall, logprob_error=None)
@@ -102,7 +105,7 @@ class Planner:
             point, reached = pick(self.points, some, k=k, recall=recall, logprob_error=error)
             if not reached:
                 continue
-            spent = self.timings.of(some, width=point.width, batch=batch, log_z=log_z)
+            spent = self.timings.of(some, width=width_at(point, k), batch=batch, log_z=log_z)
             if spent < least:
                 best, least = Choice(some, point, reached=True), spent
         return best
@@ -125,19 +128,19 @@ def measure_timings(run: Run, points: Sequence[DecoderPoint], states: NDArray[np
     )
 
 
-def load_timings(folder: Path) -> Timings | None:
-    """Those of this machine that lie in a decoder's folder."""
+def load_timings(folder: Path, points: Sequence[DecoderPoint]) -> Timings | None:
+    """Those of this machine that lie in a decoder's folder and cover its points; None where they have to be measured.
+
+    No checksum covers the file, since each machine writes its own: what is not as save_timings() writes it is no table.
+    """
     try:
-        raw = json.loads((folder / TIMINGS).read_text(encoding="utf-8"))
-        timings = Timings(
-            machine=raw["machine"],
-            walk=tuple(tuple(row) for row in raw["walk"]),
-            screen=tuple(tuple(row) for row in raw["screen"]),
-            exact=tuple(tuple(row) for row in raw["exact"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError):
+        timings = msgspec.json.decode((folder / TIMINGS).read_bytes(), type=Timings)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return timings if timings.machine == this_machine() else None
+    tables = {"walk": timings.walk, "screen": timings.screen}
+    covered = all(tables[point.mode] for point in points) and len(timings.exact) > 0
+    sensible = all(batch > 0 for batch, _ in timings.exact)
+    return timings if covered and sensible and timings.machine == this_machine() else None
 
 
 def save_timings(folder: Path, timings: Timings) -> None:
