@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from decoder.answers import TopK
 from decoder.errors import DecoderOptionsError
 from decoder.gpu.head import GpuHead, Kernels
@@ -22,6 +25,8 @@ try:
 except ImportError as missing:
     raise MissingExtraError(package="torch", extra="gpu", purpose="decoding on a device") from missing
 
+ENTRIES = 1_024
+"""Rows that a walk on a device begins with, at most."""
 WAYS = {"auto": "auto", "walk": "walk", "screen": "scan", "exact": "exact"}
 """What a mode of a decoder is called on a device."""
 
@@ -45,12 +50,21 @@ def device_head(parts: DecoderParts, device: Any, *, kernels: Kernels = "auto") 
         vocab_size=layer.vocab_size,
         matrix=torch.from_numpy(parts.frame.projection),
         mean=torch.from_numpy(parts.frame.mean),
+        centre=torch.from_numpy(parts.frame.centre),
         links=torch.from_numpy(parts.links),
-        entries=torch.from_numpy(parts.entries.table.ravel()).unique(),
+        entries=torch.from_numpy(_entries(parts.entries.table)),
         seed=parts.seed,
         device=device,
         kernels=kernels,
     )
+
+
+def _entries(table: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Entry rows of all clusters, each once, every cluster's first before any second: a device begins at all of them."""
+    flat = table.T.ravel()
+    _, first = np.unique(flat, return_index=True)
+    entries: NDArray[np.int32] = flat[np.sort(first)][:ENTRIES]
+    return entries
 
 
 def device_topk(head: GpuHead, hidden: Any, *, k: int, mode: str, normalize: str) -> TopK:
