@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Make tests/data/wordnet, the bundled slice of the wordnet_minilm set, from an output folder of fetch_data.py.
+"""Make the bundled data, tests/data/wordnet and tests/data/marian, from output folders of fetch_data.py.
 
     python scripts/make_bundled_data.py OUT/wordnet_minilm tests/data/wordnet
+    python scripts/make_bundled_data.py OUT/marian tests/data/marian [--downloads TMP]
 
-Reads base.npy, meta.parquet, queries.npy, queries.parquet and sample_queries.npy (float16, unit length). Writes
+The source's name says which one; bundled_marian.py makes the second. The first reads base.npy, meta.parquet, queries.npy,
+queries.parquet and sample_queries.npy (float16, unit length) and writes
 
     points.parquet       id, text, pos, lexname, lemma_count, vector (int8)
     queries.parquet      text, vector (int8)
@@ -49,12 +51,24 @@ class Slice:
 
 
 def main() -> None:
-    """Read the whole set, choose, round, write, measure."""
+    """Make the folder that the source's name stands for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=Path, help="folder wordnet_minilm that fetch_data.py made")
+    parser.add_argument("source", type=Path, help="folder wordnet_minilm or marian that fetch_data.py made")
     parser.add_argument("out", type=Path, help="folder to write, for example tests/data/wordnet")
+    parser.add_argument("--downloads", type=Path, default=Path("tmp"), help="what fetch_data.py had as --tmp (marian)")
     arguments = parser.parse_args()
+    if arguments.source.resolve().name == "marian":
+        import bundled_marian
 
+        figures = bundled_marian.make(arguments.source, arguments.out, arguments.downloads)
+    else:
+        figures = make_wordnet(arguments)
+    json.dump(figures, sys.stdout, indent=1)
+    print()
+
+
+def make_wordnet(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Choose the slice, round, write, measure; returns the manifest."""
     base = np.load(arguments.source / "base.npy").astype(np.float32)
     queries = np.load(arguments.source / "queries.npy").astype(np.float32)
     samples = np.load(arguments.source / "sample_queries.npy").astype(np.float32)
@@ -96,8 +110,7 @@ def main() -> None:
         },
     }
     (arguments.out / "manifest.json").write_text(json.dumps(figures, indent=1) + "\n")
-    json.dump(figures, sys.stdout, indent=1)
-    print()
+    return figures
 
 
 def unwanted_words(path: Path) -> re.Pattern[str]:

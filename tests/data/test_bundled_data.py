@@ -26,7 +26,7 @@ def test_files_are_those_of_the_manifest(manifest):
 
 
 def test_it_is_small():
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 15_000_000
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 10_000_000
 
 
 def test_shapes_and_types(wordnet, manifest):
