@@ -1,4 +1,4 @@
-"""The demo from top to bottom: data, server, build, questions, figures, how to go on."""
+"""The demo from top to bottom: data, server; an index: build, questions, figures; a decoder: the same; how to go on."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ import typer
 from rich.console import Console
 
 from service.demo.data import POINTS, SAMPLE_QUERIES, BundledData, find_data
+from service.demo.decoder_measure import measure_decoder
+from service.demo.decoder_part import DECODER, ask_decoder, build_decoder
+from service.demo.follow import follow_job
 from service.demo.measure import measure
-from service.demo.server import DemoServerError, Server, start_server
+from service.demo.server import Server, start_server
 from service.demo.show import Show
 
 COLLECTION = "wordnet"
@@ -33,7 +36,6 @@ QUESTIONS = (
     "the waxing moon passes from new to full",
 )
 """Of the bundled sentences, those that are shown with their answers."""
-POLL_S = 0.1
 WIDE = 120
 """Columns where the output is no terminal."""
 
@@ -47,7 +49,7 @@ def demo_command(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server running, and say how to end it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """An index from bundled data, a server, questions over HTTP with text in the answers, and what it took."""
+    """An index and a decoder from bundled data, a server, questions over HTTP with text in the answers, what it took."""
     begun = time.monotonic()
     console = Console(stderr=as_json, highlight=False)
     if not console.is_terminal:
@@ -60,6 +62,7 @@ def demo_command(
         show.heading(f"What it took, measured with all {len(found.texts)} bundled sentences")
         figures = measure(server, COLLECTION, found.vectors, report)
         show.figures(figures)
+        decoder = _decoder(server, found, show)
         show.go_on()
         if keep:
             _say_how_to_end(server, show)
@@ -67,6 +70,7 @@ def demo_command(
     show.say(f"\nThe demo took {seconds} s.")
     if as_json:
         result = figures.to_dict() | {"answers": answers, "seconds": seconds, "server_process": server.process.pid}
+        result["decoder"] = decoder
         result |= {"url": server.url, "folder": str(server.folder)} if keep else {}
         sys.stdout.write(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
 
@@ -125,14 +129,7 @@ def _build(server: Server, show: Show) -> dict[str, Any]:
         "bits": 4,
     }
     job = server.ask("POST", "/v1/admin/builds", body)
-    with show.build() as progress:
-        while job["state"] in ("queued", "running"):
-            time.sleep(POLL_S)
-            job = server.ask("GET", f"/v1/admin/builds/{job['job']}")
-            progress.show(job)
-    if job["state"] != "done":
-        raise DemoServerError(f"The build ended as {job['state']}: {(job['error'] or {}).get('message')}")
-    report: dict[str, Any] = job["report"]
+    report = follow_job(server, job, show)
     show.say(
         f"  {report['rows']:,} points of dimension {report['dim']} ({report['dtype']}) in {report['seconds']:.1f} s: "
         f"{report['preview']} over {report['bits']}-bit codes in memory, full vectors on disk"
@@ -152,6 +149,16 @@ def _ask(server: Server, found: BundledData, show: Show) -> list[dict[str, Any]]
         show.answers(question, hits)
         answers.append({"question": question, "hits": hits})
     return answers
+
+
+def _decoder(server: Server, found: BundledData, show: Show) -> dict[str, Any]:
+    """The decoder part; returns what --json tells of it."""
+    report = build_decoder(server, found, show)
+    answers = ask_decoder(server, found, show)
+    show.heading(f"What it took, measured with {len(found.head.heldout):,} hidden states of other sentences")
+    figures = measure_decoder(server, DECODER, found.head, report)
+    show.decoder_figures(figures)
+    return figures.to_dict() | {"answers": answers}
 
 
 def _say_how_to_end(server: Server, show: Show) -> None:

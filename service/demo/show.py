@@ -16,6 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from service.build_progress import BuildProgressBar
+from service.demo.decoder_measure import DecoderFigures, WayFigures
 from service.demo.measure import Figures
 
 GO_ON = """\
@@ -23,8 +24,11 @@ Your own vectors (npy, npz, fvecs, bvecs, fbin, HDF5, Parquet, Arrow; a file or 
   {fullview} build VECTORS.npy MY.index --metric cosine
   {fullview} inspect MY.index
   {fullview} query MY.index QUERIES.npy
-Over HTTP:    {fullview} serve --import-root FOLDER_OF_VECTORS
-From Python:  from index import build, open_index
+Your own output layer (npy, safetensors, GGUF, a model's folder) and hidden states, two commands:
+  {fullview} decoder build MODEL MY.decoder --calibration STATES.npy
+  {fullview} decoder topk MY.decoder STATES.npy
+Over HTTP:    {fullview} serve --import-root FOLDER_OF_VECTORS_AND_MODELS
+From Python:  from index import build, open_index; from decoder import OutputLayer, build_decoder, open_decoder
 Read next:    README.md (one program in full), then docs/one-query.md (how a query is answered)"""
 
 
@@ -56,9 +60,22 @@ class Show:
             text = point["text"] if len(point["text"]) <= room else point["text"][: room - 3] + "..."
             self.say(f"    {point['score']:.3f}  {text}")
 
+    def tokens(self, sentence: str, so_far: str, tokens: list[dict[str, Any]]) -> None:
+        """An unfinished translation and its likeliest next words, a line each."""
+        self.say(f"\n  {sentence}\n    {so_far} ...")
+        for token in tokens:
+            self.say(f"      {token['probability']:.5f} ± {token['error']:.5f}  {token['text']}")
+
     def figures(self, figures: Figures) -> None:
-        """What was measured, a paragraph each."""
-        for name, text in _sentences(figures).items():
+        """What was measured of the index, a paragraph each."""
+        self._paragraphs(_sentences(figures))
+
+    def decoder_figures(self, figures: DecoderFigures) -> None:
+        """What was measured of the decoder, a paragraph each."""
+        self._paragraphs(_decoder_sentences(figures))
+
+    def _paragraphs(self, sentences: dict[str, str]) -> None:
+        for name, text in sentences.items():
             lead = f"  {name:<12}"
             width = max(60, self.console.width)
             self.say(textwrap.fill(text, width, initial_indent=lead, subsequent_indent=" " * len(lead)))
@@ -107,6 +124,42 @@ def _sentences(figures: Figures) -> dict[str, str]:
         "build": f"{figures.build_seconds:.1f} s, peak memory {_mb(figures.build_peak_bytes)}; the first one in an "
         "environment also compiles the kernels",
     }
+
+
+def _decoder_sentences(figures: DecoderFigures) -> dict[str, str]:
+    """What each figure is and how it was measured."""
+    resident = figures.resident_bytes
+    added = sum(resident.values()) - resident["layer"]
+    named = {way.mode: way for way in figures.ways}
+    chosen = named.get(figures.chosen)
+    said = {mode: _way_sentence(way, figures) for mode, way in named.items()}
+    said["exact"] = (
+        f"{figures.us_p50_exact / 1e3:.2f} ms: all {figures.vocab_size:,} rows; numpy's matrix product and argpartition "
+        f"{figures.us_p50_numpy / 1e3:.2f} ms"
+    )
+    said["served"] = (
+        f"by {figures.chosen}, the cheapest here that keeps the recall of {figures.promised_recall:g} that was promised; "
+        f"half of the requests within {figures.us_p50_http / 1e3:.2f} ms over HTTP with a JSON body"
+    )
+    if chosen is not None:
+        said["log-probs"] = (
+            f"of {chosen.mode}: off by {chosen.logprob_error:.4f} nats on average, without a look at every row; the error "
+            f"bar (± {chosen.half_width:.4f} on average) holds the truth for {chosen.covered:.1%} of the states"
+        )
+    said["memory"] = f"{_mb(added)} beside the layer's own {_mb(resident['layer'])}: " + _parts(
+        {name: size for name, size in resident.items() if name != "layer"}
+    )
+    said["build"] = (
+        f"{figures.build_seconds:.1f} s, most of them to measure what each width of a walk and a screen gives"
+    )
+    return said
+
+
+def _way_sentence(way: WayFigures, figures: DecoderFigures) -> str:
+    return (
+        f"{way.us_p50 / 1e3:.2f} ms a state: the best token is right for {way.best_found:.1%} of {figures.states:,} states, "
+        f"recall@{figures.k} {way.recall:.4f}; {way.rows_scored:,.0f} of {figures.vocab_size:,} rows scored"
+    )
 
 
 def _parts(resident: dict[str, int]) -> str:
