@@ -5,6 +5,7 @@
     environments.py   a venv for each peer                measure.py    build, open, sweep
     worker_process.py the parent's side of the protocol   compare.py    equal recall, in turn
     workers/          the children's side                 report.py     tables and files; picture.py the PNG
+    decoder/          the benchmark of decoders: another one, with the same display.py, machine.py, numbers.py, working.py
 
 Every contender, fullview too, is built in one process and searched in a fresh one, and is asked the same questions.
 """

@@ -1,9 +1,8 @@
-"""`fullview bench index`: fullview and its peers on one set of vectors, measured in one run."""
+"""`fullview bench index`: fullview and its peers on one set of vectors, measured in one run. Decoders: decoder/app.py."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -15,9 +14,11 @@ from rich.console import Console
 from index.errors import OptionsError
 from index.options import BuildOptions
 from service.bench.datasets import open_dataset
+from service.bench.decoder.app import decoder_command
 from service.bench.display import Display
 from service.bench.environments import cache_folder
 from service.bench.measure import Effort
+from service.bench.numbers import cores, recalls_of, threads_of
 from service.bench.peers import PEERS, peers_named
 from service.bench.report import print_results, write_files
 from service.bench.run import Plan, run
@@ -26,13 +27,13 @@ WIDE = 190
 """Columns of the tables where stdout is no terminal."""
 
 bench_app = typer.Typer(
-    name="bench", help="Measure fullview and its peers on your data.", no_args_is_help=True, add_completion=False
+    name="bench", help="Measure fullview and others on your data.", no_args_is_help=True, add_completion=False
 )
 
 
 @bench_app.callback()
 def bench() -> None:
-    """Measure fullview and its peers on your data."""
+    """Measure fullview and others on your data."""
 
 
 @bench_app.command("index")
@@ -77,7 +78,7 @@ def index_command(
         recalls=recalls_of(recall),
         peers=tuple(peers_named(peers)),
         all_variants=variants == "all",
-        build_threads=_cores(),
+        build_threads=cores(),
         cache=cache_folder(),
         work=work or out,
         keep=keep,
@@ -95,29 +96,4 @@ def index_command(
         print_results(results, Console(highlight=False, width=None if sys.stdout.isatty() else WIDE))
 
 
-def threads_of(text: str) -> tuple[int, ...]:
-    """Numbers of threads, ascending, each once: "1,N" -> (1, 2) on two cores. Raises OptionsError."""
-    found = set()
-    for part in (part.strip() for part in text.split(",")):
-        if part.upper() == "N":
-            found.add(_cores())
-        elif part.isdigit() and int(part) > 0:
-            found.add(int(part))
-        else:
-            raise OptionsError(f"threads is {text!r}, needed numbers of at least 1, or N, comma-separated")
-    return tuple(sorted(found))
-
-
-def recalls_of(text: str) -> tuple[float, ...]:
-    """Recalls above 0 and below 1. Raises OptionsError."""
-    try:
-        found = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        found = (0.0,)
-    if not all(0.0 < value < 1.0 for value in found):
-        raise OptionsError(f"recall is {text!r}, needed numbers above 0 and below 1, comma-separated")
-    return found
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
+bench_app.command("decoder")(decoder_command)

@@ -6,16 +6,11 @@ run   everything that was asked for -> Results. Ctrl-C at any time ends all chil
 from __future__ import annotations
 
 import shutil
-import signal
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -33,6 +28,7 @@ from service.bench.results import Contest, Results
 from service.bench.truth import Truth
 from service.bench.worker_process import WorkerError
 from service.bench.workers.searcher import Job
+from service.bench.working import terminated_like_interrupted, working_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +79,7 @@ def run(plan: Plan, display: Display) -> Results:
         k=K,
         queries=len(dataset.queries),
     )
-    with _terminated_like_interrupted(), _working_folder(plan.work) as folder, ExitStack() as stack:
+    with terminated_like_interrupted(), working_folder(plan.work) as folder, ExitStack() as stack:
         pythons = _environments(plan, results, display)
         with display.step(f"{dataset.name}: writing {dataset.n:,} vectors for everyone") as step:
             files = write_files(dataset, folder, advance=step.advance)
@@ -189,31 +185,3 @@ def _environments(plan: Plan, results: Results, display: Display) -> dict[str, P
         if peer.name in results.missing:
             display.say(f"{peer.name} is left out: {results.missing[peer.name]}")
     return pythons
-
-
-@contextmanager
-def _working_folder(place: Path) -> Iterator[Path]:
-    """A temporary folder that is gone afterwards."""
-    place.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".bench-", dir=place))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM unwinds as Ctrl-C does, so that children end and folders go. Only the main thread may set handlers."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from service.bench.app import recalls_of, threads_of
 from service.bench.datasets import open_dataset
 from service.bench.display import Display
 from service.bench.environments import PeerUnavailableError, cache_folder, environment_of
 from service.bench.measure import Effort
+from service.bench.numbers import recalls_of, threads_of
 from service.bench.peers import PEERS, Contender, peers_named
 from service.bench.report import print_results, write_files
 from service.bench.run import Plan, run
