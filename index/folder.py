@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from index.budget import SCRATCH_BYTES, SEARCHES
 from index.check import verify_contents
 from index.codes import Coder
+from index.errors import UnknownIndexError
 from index.fullview import PageLayout, VectorFile
 from index.ids import IDS_FOLDER, IdTable
 from index.manifest import Manifest, read_manifest
@@ -121,6 +122,8 @@ def open_generation(folder: Path, options: OpenOptions, *, described: Manifest |
     are read. Raises UnknownIndexError, CorruptIndexError, UnsupportedFormatError, ReadFailedError, OptionsError.
     """
     manifest = described or read_manifest(folder)
+    if manifest.preview not in list(PreviewKind):
+        raise UnknownIndexError(f"{folder} is not an index but a {manifest.preview}. Open it as what it is.")
     if described is None:
         verify_contents(folder, manifest)
     metric = metric_of(manifest.metric)
