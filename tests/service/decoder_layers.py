@@ -6,6 +6,10 @@ import json
 import math
 
 import numpy as np
+from live import wait_for
+
+PATIENCE_S = 240
+"""The first build on a machine compiles kernels."""
 
 
 def layer_and_states(rows=3000, dim=24, states=1500, seed=0):
@@ -28,3 +32,9 @@ def arrays_of(content):
         at += arrays[name].nbytes
     assert at == len(rest)
     return arrays
+
+
+def ended(client, job):
+    """The job once it has ended."""
+    wait_for(lambda: client.get(f"/v1/admin/builds/{job}").json()["state"] not in ("queued", "running"), PATIENCE_S)
+    return client.get(f"/v1/admin/builds/{job}").json()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from decoder_layers import arrays_of, layer_and_states
+from decoder_layers import PATIENCE_S, arrays_of, ended, layer_and_states
 from live import live_server, wait_for
 from starlette.testclient import TestClient
 
@@ -64,8 +64,7 @@ def by_http(client):
     answer = client.post("/v1/admin/decoders", json=body)
     assert answer.status_code == 202, answer.text
     job = answer.json()["job"]
-    wait_for(lambda: client.get(f"/v1/admin/builds/{job}").json()["state"] not in ("queued", "running"), 120)
-    state = client.get(f"/v1/admin/builds/{job}").json()
+    state = ended(client, job)
     assert state["state"] == "done", state
     return state
 
@@ -216,8 +215,7 @@ def test_s61_nan_in_a_weight_fails_the_job_and_names_the_token(client, place):
     np.save(place / "data" / "import" / "nan.npy", weight)
     answer = client.post("/v1/admin/decoders", json={"name": "nan", "weight": {"path": "nan.npy"}})
     job = answer.json()["job"]
-    wait_for(lambda: client.get(f"/v1/admin/builds/{job}").json()["state"] not in ("queued", "running"), 60)
-    state = client.get(f"/v1/admin/builds/{job}").json()
+    state = ended(client, job)
     assert (state["state"], state["error"]["code"]) == ("failed", "bad_weights")
     assert "17" in state["error"]["message"]
     assert client.get("/v1/decoders/nan").status_code == 404
@@ -230,8 +228,7 @@ def test_s58_padding_rows_are_no_tokens(client, place):
     np.save(place / "data" / "import" / "padded.npy", weight)
     body = {"name": "padded", "weight": {"path": "padded.npy"}, "vocab_size": 61}
     job = client.post("/v1/admin/decoders", json=body).json()["job"]
-    wait_for(lambda: client.get(f"/v1/admin/builds/{job}").json()["state"] not in ("queued", "running"), 60)
-    assert client.get(f"/v1/admin/builds/{job}").json()["state"] == "done"
+    assert ended(client, job)["state"] == "done"
     answer = client.post("/v1/decoders/padded/topk", json={"hidden": [0.0] * 8, "k": 64, "normalize": "exact"}).json()
     assert sorted(answer["token_ids"][0]) == list(range(61))
     assert np.allclose(answer["logprobs"], -4.110874, atol=1e-6)
@@ -247,7 +244,7 @@ def test_a_byte_that_changed_on_the_disk_is_found_and_named(tmp_path):
     np.save(settings.import_folder / "small.npy", layer_and_states(rows=100, dim=16)[0])
     with TestClient(create_app(settings)) as client:
         job = client.post("/v1/admin/decoders", json={"name": "d", "weight": {"path": "small.npy"}}).json()["job"]
-        wait_for(lambda: client.get(f"/v1/admin/builds/{job}").json()["state"] not in ("queued", "running"), 60)
+        assert ended(client, job)["state"] == "done"
         assert client.post("/v1/decoders/d/topk", json={"hidden": [0.0] * 16}).status_code == 200
     (weights,) = (settings.data_dir / "decoders").glob("*/head/weights.npy")
     content = bytearray(weights.read_bytes())
@@ -292,11 +289,11 @@ def test_s14_a_crash_leaves_the_old_decoder_or_nothing(tmp_path):
         return answer.json()["job"]
 
     with live_server(data_dir) as server:
-        assert server.wait_job(submit(server, name="old", **small))["state"] == "done"
+        assert server.wait_job(submit(server, name="old", **small), PATIENCE_S)["state"] == "done"
         expected = server.client.post("/v1/decoders/old/topk", json=question).json()
         job = submit(server, name="old", mode="replace", **large)
         queued = submit(server, name="new", **small)
-        wait_for(lambda: server.job(job)["phase"] is not None and server.job(job)["done"] > 0, 60)
+        wait_for(lambda: server.job(job)["phase"] is not None and server.job(job)["done"] > 0, PATIENCE_S)
         workers = children_of(server.process.pid)
         server.kill()
     assert workers
@@ -307,10 +304,10 @@ def test_s14_a_crash_leaves_the_old_decoder_or_nothing(tmp_path):
         assert list((data_dir / "building").glob(f"{job}*")) == []
         again = server.client.post("/v1/decoders/old/topk", json=question).json()
         assert (again["token_ids"], again["logits"]) == (expected["token_ids"], expected["logits"])
-        assert server.wait_job(queued)["state"] == "done"
+        assert server.wait_job(queued, PATIENCE_S)["state"] == "done"
         assert len(list((data_dir / "decoders").iterdir())) == 2
         assert server.client.post(f"/v1/admin/builds/{job}/restart").status_code == 202
-        wait_for(lambda: server.job(job)["phase"] is not None, 60)
+        wait_for(lambda: server.job(job)["phase"] is not None, PATIENCE_S)
         begun = time.monotonic()
         server.client.post(f"/v1/admin/builds/{job}/cancel")
         assert server.wait_job(job)["state"] == "cancelled"

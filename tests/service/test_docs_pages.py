@@ -64,7 +64,7 @@ def test_the_examples_run(tmp_path):
             matches(json.loads(answer), found.json(), f"{method} {path}")
             if path in {"/v1/admin/builds", "/v1/admin/decoders"}:
                 job = found.json()["job"]
-                wait_for(lambda: client.get(f"/v1/admin/builds/{job}").json()["state"] == "done", 60)  # noqa: B023
+                wait_for(lambda: client.get(f"/v1/admin/builds/{job}").json()["state"] == "done", 240)  # noqa: B023
 
 
 def test_every_route_is_on_the_page():
