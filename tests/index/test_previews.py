@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from index.preview.resident import HUGE_PAGE_BYTES, load_resident, resident_array
 
 from index.codes import Coder, encode_int8
 from index.graph import GraphOptions, GraphRows, build_graph
@@ -16,6 +15,7 @@ from index.preview.base import Candidates
 from index.preview.flat import FlatPreview
 from index.preview.graph import GraphPreview
 from index.preview.groups import Groups
+from index.resident import HUGE_PAGE_BYTES, load_resident, resident_array
 
 
 def previews(n: int = 500, bits: int = 4) -> tuple[Coder, np.ndarray, dict[str, Preview]]:
