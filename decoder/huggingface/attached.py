@@ -218,7 +218,8 @@ class Attached:
         if call.by_decoder:
             return self._by_decoder(hidden, call.candidates)
         rows = torch.nn.Linear.forward(head, hidden)
-        rows[..., self.decoder.vocab_size :] = -torch.inf
+        if self._live.padded:
+            rows[..., self.decoder.vocab_size :] = -torch.inf
         return rows
 
     def _by_decoder(self, hidden: Any, candidates: int) -> Any:

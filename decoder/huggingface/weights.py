@@ -142,6 +142,11 @@ class LiveLayer:
         """Whether nothing shows that costs no reading of weights."""
         return self._facts == _facts(self._tensors())
 
+    @property
+    def padded(self) -> bool:
+        """Whether rows at and beyond the decoder's tokens are padding: they were there when it was attached."""
+        return bool(self._decoder.vocab_size < self._rows == self.head.weight.shape[0])
+
     def require_same(self) -> None:
         """Raise StaleDecoderError unless the model's output layer, read now, is the one that the decoder was built for."""
         head = self.model.get_output_embeddings()

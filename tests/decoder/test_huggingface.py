@@ -5,10 +5,7 @@ Tiny random models, each with a decoder of its own; mode="walk" unless said, so 
 
 from __future__ import annotations
 
-import copy
-import pickle
 import threading
-from functools import cache
 
 import numpy as np
 import pytest
@@ -16,41 +13,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="the models are torch's")
 transformers = pytest.importorskip("transformers", reason="the models are transformers'")
 
-from tiny_models import DIM, FAMILIES, VOCAB, build_for, prompts, states_of, tiny_model  # noqa: E402
+from tiny_models import FAMILIES, TOKENS, VOCAB, generate, pair, prompts, states_of, tiny_model  # noqa: E402
 from transformers.generation import logits_process  # noqa: E402
 
-from decoder import DecoderOptionsError, OutputLayer, build_decoder, exact_logits, open_decoder  # noqa: E402
-from decoder.errors import BadHiddenError, DecoderClosedError, DecoderError, UnknownDecoderError  # noqa: E402
-from decoder.gpu.connect import device_head, device_topk  # noqa: E402
-from decoder.huggingface import attach, detach  # noqa: E402
+from decoder import OutputLayer, build_decoder, open_decoder  # noqa: E402
+from decoder.huggingface import attach  # noqa: E402
 from decoder.huggingface import attached as attached_module  # noqa: E402
 from decoder.huggingface.rows import AfterHead, Best, full_rows  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-TOKENS = {"max_new_tokens": 8, "return_dict_in_generate": True, "output_logits": True, "output_scores": True}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """name, dtype -> the folder of its decoder; each is built once."""
-    root = tmp_path_factory.mktemp("decoders")
-
-    @cache
-    def built(name: str, dtype: str):
-        return build_for(tiny_model(name, dtype), root / f"{name} {dtype}")
-
-    return lambda name, dtype="float32": built(name, dtype)
-
-
-def generate(model, ids, seed=0, **options):
-    torch.manual_seed(seed)
-    return model.generate(ids, attention_mask=torch.ones_like(ids), **{**TOKENS, **options})
-
-
-def pair(folder, name="llama", dtype="float32", **options):
-    """The model as it is, and the same model with its decoder attached."""
-    attached = attach(tiny_model(name, dtype), folder(name, dtype), **{"mode": "walk", **options})
-    return tiny_model(name, dtype), attached
 
 
 def require_rows_like(rows, plain, candidates):
@@ -69,8 +40,8 @@ def require_rows_like(rows, plain, candidates):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_greedy_text_and_rows_are_the_plain_models(folder, name):
-    model, attached = pair(folder, name)
+def test_greedy_text_and_rows_are_the_plain_models(decoder_folder, name):
+    model, attached = pair(decoder_folder, name)
     plain, found = generate(model, prompts(3)), generate(attached.model, prompts(3))
     assert torch.equal(plain.sequences, found.sequences)
     assert attached.last.by_decoder
@@ -79,16 +50,16 @@ def test_greedy_text_and_rows_are_the_plain_models(folder, name):
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "granite", "marian"])
-def test_rows_are_normalised_by_an_exact_log_z_in_exact_mode(folder, name):
-    model, attached = pair(folder, name, mode="exact")
+def test_rows_are_normalised_by_an_exact_log_z_in_exact_mode(decoder_folder, name):
+    model, attached = pair(decoder_folder, name, mode="exact")
     plain, found = generate(model, prompts(2)), generate(attached.model, prompts(2))
     exact, rows = torch.cat(plain.logits), torch.cat(found.logits)
     torch.testing.assert_close(rows.logsumexp(1), exact.logsumexp(1), atol=2e-5, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "t5", "marian"])
-def test_beams_are_the_plain_models(folder, name):
-    model, attached = pair(folder, name)
+def test_beams_are_the_plain_models(decoder_folder, name):
+    model, attached = pair(decoder_folder, name)
     options = {"num_beams": 4, "num_return_sequences": 3}
     plain, found = generate(model, prompts(2), **options), generate(attached.model, prompts(2), **options)
     assert attached.last.by_decoder
@@ -110,8 +81,8 @@ def test_beams_are_the_plain_models(folder, name):
     ],
     ids=str,
 )
-def test_sampling_among_the_top_k_draws_what_the_plain_model_draws(folder, name, options):
-    model, attached = pair(folder, name)
+def test_sampling_among_the_top_k_draws_what_the_plain_model_draws(decoder_folder, name, options):
+    model, attached = pair(decoder_folder, name)
     for seed in range(3):
         plain = generate(model, prompts(4), seed, do_sample=True, **options)
         found = generate(attached.model, prompts(4), seed, do_sample=True, **options)
@@ -160,10 +131,10 @@ ALL_ROWS = {
 
 @pytest.mark.parametrize("name", ["llama", "marian"])
 @pytest.mark.parametrize("case", ALL_ROWS)
-def test_calls_for_which_candidates_are_not_enough_get_all_rows(folder, name, case):
+def test_calls_for_which_candidates_are_not_enough_get_all_rows(decoder_folder, name, case):
     if name == "marian" and case in ("guidance_scale", "custom_generate", "prompt lookup"):
         pytest.skip("for causal models")
-    model, attached = pair(folder, name)
+    model, attached = pair(decoder_folder, name)
     batch = 1 if case == "prompt lookup" else 2
     plain = generate(model, prompts(batch), **ALL_ROWS[case])
     found = generate(attached.model, prompts(batch), **ALL_ROWS[case])
@@ -175,17 +146,17 @@ def test_calls_for_which_candidates_are_not_enough_get_all_rows(folder, name, ca
         assert torch.equal(torch.cat(plain.logits), torch.cat(found.logits))
 
 
-def test_an_assistant_is_verified_with_all_rows(folder):
-    model, attached = pair(folder)
+def test_an_assistant_is_verified_with_all_rows(decoder_folder):
+    model, attached = pair(decoder_folder)
     assistant = tiny_model("llama", num_hidden_layers=1)
     found = generate(attached.model, prompts(), assistant_model=assistant)
     assert "assisted_generation" in attached.last.reason
     assert torch.equal(found.sequences, generate(model, prompts()).sequences)
 
 
-def test_banned_tokens_never_come_and_enough_candidates_are_left(folder):
+def test_banned_tokens_never_come_and_enough_candidates_are_left(decoder_folder):
     """S67: the fifteen best tokens of every step banned, though ten candidates were asked for."""
-    model, attached = pair(folder)
+    model, attached = pair(decoder_folder)
     logits = torch.cat(generate(model, prompts()).logits)
     best = logits.topk(15).indices.flatten().unique().tolist()
     for options in ({"suppress_tokens": best[:60]}, {"bad_words_ids": [[token] for token in best[:60]] + [[5, 6]]}):
@@ -196,8 +167,8 @@ def test_banned_tokens_never_come_and_enough_candidates_are_left(folder):
         assert not set(found.sequences[:, 5:].flatten().tolist()) & set(best[:60])
 
 
-def test_an_end_that_may_not_come_yet_does_not_come(folder):
-    model, attached = pair(folder)
+def test_an_end_that_may_not_come_yet_does_not_come(decoder_folder):
+    model, attached = pair(decoder_folder)
     first = int(generate(model, prompts()).sequences[0, 5])
     options = {"eos_token_id": [first, 4], "min_new_tokens": 6, "begin_suppress_tokens": [9], "pad_token_id": 0}
     plain, found = generate(model, prompts(), **options), generate(attached.model, prompts(), **options)
@@ -210,7 +181,7 @@ def test_an_end_that_may_not_come_yet_does_not_come(folder):
 
 
 @pytest.mark.parametrize("mode", ["walk", "screen", "exact"])
-def test_s64_a_row_does_not_depend_on_its_batch(folder, mode):
+def test_s64_a_row_does_not_depend_on_its_batch(decoder_folder, mode):
     states = torch.from_numpy(states_of(tiny_model("gemma2"), 10, 8))
     after = AfterHead(softcap=2.0, bias=torch.linspace(-1, 1, VOCAB))
 
@@ -218,7 +189,7 @@ def test_s64_a_row_does_not_depend_on_its_batch(folder, mode):
         best = Best.of(decoder.topk(some, k=10, mode=mode))
         return full_rows(best, after, vocab_size=VOCAB, rows=VOCAB)
 
-    with open_decoder(folder("gemma2")) as decoder:
+    with open_decoder(decoder_folder("gemma2")) as decoder:
         alone = rows(states[:1])
         for size in (2, 7, 32, 64):
             for at in (0, size // 2, size - 1):
@@ -227,8 +198,8 @@ def test_s64_a_row_does_not_depend_on_its_batch(folder, mode):
                 assert torch.equal(rows(some)[at : at + 1], alone)
 
 
-def test_left_padded_prompts_of_several_lengths(folder):
-    model, attached = pair(folder)
+def test_left_padded_prompts_of_several_lengths(decoder_folder):
+    model, attached = pair(decoder_folder)
     ids, mask = prompts(4), torch.ones((4, 5), dtype=torch.long)
     for row in range(4):
         ids[row, :row], mask[row, :row] = 0, 0
@@ -238,8 +209,8 @@ def test_left_padded_prompts_of_several_lengths(folder):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "marian"])
-def test_half_precision_models_get_exact_logits_of_their_own_states(folder, name, dtype):
-    model, attached = pair(folder, name, dtype)
+def test_half_precision_models_get_exact_logits_of_their_own_states(decoder_folder, name, dtype):
+    model, attached = pair(decoder_folder, name, dtype)
     plain, found = generate(model, prompts(2), max_new_tokens=1), generate(attached.model, prompts(2), max_new_tokens=1)
     rows, rounded = found.logits[0], plain.logits[0].float()
     step = torch.finfo(getattr(torch, dtype)).eps * 8 * float(rounded.abs().max())
@@ -250,15 +221,15 @@ def test_half_precision_models_get_exact_logits_of_their_own_states(folder, name
         assert generate(attached.model, prompts(2), **options).sequences.shape == (2, 13 if name != "marian" else 9)
 
 
-def test_a_static_cache_and_no_cache(folder):
-    model, attached = pair(folder)
+def test_a_static_cache_and_no_cache(decoder_folder):
+    model, attached = pair(decoder_folder)
     for options in ({"cache_implementation": "static"}, {"use_cache": False}):
         plain, found = generate(model, prompts(2), **options), generate(attached.model, prompts(2), **options)
         assert torch.equal(plain.sequences, found.sequences)
         assert attached.last.by_decoder
 
 
-def test_prompt_positions_get_no_rows(folder, monkeypatch):
+def test_prompt_positions_get_no_rows(decoder_folder, monkeypatch):
     """Where a model passes on every position of a prompt, only the last one is answered."""
     answered = []
 
@@ -267,13 +238,13 @@ def test_prompt_positions_get_no_rows(folder, monkeypatch):
         return full_rows(best, after, **sizes)
 
     monkeypatch.setattr(attached_module, "full_rows", counted)
-    _, attached = pair(folder)
+    _, attached = pair(decoder_folder)
     generate(attached.model, prompts(2, 30), logits_to_keep=0, max_new_tokens=3)
     assert answered == [2, 2, 2]
 
 
-def test_two_threads_one_of_them_constrained(folder):
-    model, attached = pair(folder)
+def test_two_threads_one_of_them_constrained(decoder_folder):
+    model, attached = pair(decoder_folder)
     free, held = generate(model, prompts()), generate(model, prompts(), prefix_allowed_tokens_fn=every_third)
     wrong = []
 
@@ -313,243 +284,6 @@ def test_s58_padding_is_never_chosen(tmp_path):
             found = generate(model, prompts(4), **options)
             assert int(found.sequences[:, 5:].max()) < real
             assert (torch.cat(found.logits)[:, real:] == -torch.inf).all()
-
-
-# --- outside of generate() --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["llama", "gemma2", "marian"])
-def test_a_forward_pass_is_the_plain_models(folder, name):
-    model, attached = pair(folder, name)
-    ids = prompts(2, 12)
-    answers = [some(input_ids=ids, labels=ids) for some in (model, attached.model)]
-    assert torch.equal(answers[0].logits, answers[1].logits)
-    assert torch.equal(answers[0].loss, answers[1].loss)
-    answers[1].loss.backward()
-    assert attached.model.get_output_embeddings().weight.grad.abs().sum() > 0
-    assert attached.steps == {"by_decoder": 0, "by_all_rows": 0}
-
-
-@pytest.mark.parametrize("name", ["llama", "gemma2", "cohere"])
-def test_logprobs_of_a_text(folder, name):
-    model, attached = pair(folder, name)
-    ids, mask = prompts(3, 20), torch.ones((3, 20), dtype=torch.long)
-    ids[1, :4], mask[1, :4] = 0, 0
-    with torch.no_grad():
-        table = model(ids, attention_mask=mask).logits[:, :-1].log_softmax(-1)
-    wanted = table.gather(2, ids[:, 1:, None])[..., 0]
-    found = attached.logprobs(ids, mask)
-    assert found[1, :3].isnan().all()
-    torch.testing.assert_close(found[mask[:, 1:] > 0], wanted[mask[:, 1:] > 0], atol=1e-4, rtol=0)
-
-
-@pytest.mark.parametrize("name", ["marian", "t5"])
-def test_logprobs_of_labels(folder, name):
-    model, attached = pair(folder, name)
-    ids, labels = prompts(2, 7), prompts(2, 9)
-    labels[0, 6:] = -100
-    with torch.no_grad():
-        table = model(ids, labels=labels).logits.log_softmax(-1)
-    wanted = table.gather(2, labels.clamp(min=0)[..., None])[..., 0]
-    found = attached.logprobs(ids, labels=labels)
-    assert found[0, 6:].isnan().all()
-    torch.testing.assert_close(found[labels >= 0], wanted[labels >= 0], atol=1e-4, rtol=0)
-    with pytest.raises(DecoderOptionsError, match="needs labels"):
-        attached.logprobs(ids)
-
-
-def test_logprobs_make_no_table(folder, monkeypatch):
-    _, attached = pair(folder)
-    plain = torch.nn.Linear.forward
-
-    def narrow(self, given):
-        out = plain(self, given)
-        assert out.shape[-1] < VOCAB
-        return out
-
-    monkeypatch.setattr(torch.nn.Linear, "forward", narrow)
-    assert attached.logprobs(prompts(2, 40)).shape == (2, 39)
-    with pytest.raises(DecoderOptionsError, match="takes no labels"):
-        attached.logprobs(prompts(), labels=prompts())
-
-
-# --- attaching and detaching ------------------------------------------------------------------------------------
-
-
-def test_a_path_is_opened_over_the_models_own_memory_and_closed(folder):
-    model = tiny_model("llama tied", "bfloat16")
-    attached = attach(model, str(folder("llama tied", "bfloat16")))
-    assert attached.decoder.layer.weight.ctypes.data == model.get_input_embeddings().weight.data_ptr()
-    detach(model)
-    with pytest.raises(DecoderClosedError):
-        attached.decoder.topk(np.ones(DIM, np.float32))
-    assert not {"generate", "_get_logits_processor", "forward"} & (
-        model.__dict__.keys() | model.lm_head.__dict__.keys()
-    )
-    with pytest.raises(DecoderOptionsError, match="attach one first"):
-        detach(model)
-    with pytest.raises(DecoderOptionsError, match="detached"):
-        attached.logprobs(prompts())
-    attached.detach()
-
-
-def test_an_open_decoder_stays_open(folder):
-    model = tiny_model("llama")
-    with open_decoder(folder("llama")) as decoder:
-        with attach(model, decoder, k=3) as attached:
-            generate(model, prompts())
-            assert attached.last.candidates == 3
-        decoder.topk(np.ones(DIM, np.float32))
-        with attach(model, decoder), pytest.raises(DecoderOptionsError, match="attached already"):
-            attach(model, decoder)
-    assert "forward" not in model.lm_head.__dict__
-
-
-@pytest.mark.parametrize("options", [{"k": 0}, {"k": 2.5}, {"mode": "scan"}, {"recall": 1.5}])
-def test_options_that_make_no_sense(folder, options):
-    with pytest.raises(DecoderOptionsError):
-        attach(tiny_model("llama"), folder("llama"), **options)
-
-
-def test_models_that_cannot_be_answered(folder, tmp_path):
-    decoder = folder("llama")
-    with pytest.raises(UnknownDecoderError):
-        attach(tiny_model("llama"), tmp_path / "none")
-    with pytest.raises(DecoderOptionsError, match="training mode"):
-        attach(tiny_model("llama").train(), decoder)
-    with pytest.raises(DecoderOptionsError, match="compiled"):
-        attach(torch.compile(tiny_model("llama"), backend="eager"), decoder)
-    with pytest.raises(DecoderOptionsError, match="no transformers model"):
-        attach(torch.nn.Linear(2, 2).eval(), decoder)
-    with pytest.raises(DecoderOptionsError, match="no transformers model"):
-        attach(tiny_model("llama").model, decoder)
-    headless = tiny_model("llama")
-    headless.get_output_embeddings = lambda: None
-    with pytest.raises(DecoderOptionsError, match="not there"):
-        attach(headless, decoder)
-    wrapped = tiny_model("llama")
-    wrapped.lm_head = torch.nn.Sequential(wrapped.lm_head)
-    with pytest.raises(DecoderOptionsError, match="a Sequential"):
-        attach(wrapped, decoder)
-    replaced = tiny_model("llama")
-    replaced.lm_head.forward = replaced.lm_head.forward
-    with pytest.raises(DecoderOptionsError, match="forward was replaced"):
-        attach(replaced, decoder)
-
-
-def test_a_model_that_does_something_else_to_its_logits_is_refused(folder):
-    """S60: what no configuration says would be left out of every answer."""
-
-    class Doubled(transformers.LlamaForCausalLM):
-        def forward(self, *given, **named):
-            answer = super().forward(*given, **named)
-            answer.logits = answer.logits * 2
-            return answer
-
-    model = tiny_model("llama")
-    model.__class__ = Doubled
-    with pytest.raises(DecoderOptionsError, match="not what its configuration says"):
-        attach(model, folder("llama"))
-
-
-def test_training_or_compiling_an_attached_model(folder):
-    _, attached = pair(folder)
-    model = attached.model
-    with pytest.raises(DecoderOptionsError, match="training mode"):
-        generate(model.train(), prompts())
-    model.eval().compile(backend="eager")
-    with pytest.raises(DecoderOptionsError, match="compiled"):
-        generate(model, prompts())
-    with pytest.raises(Exception, match="being compiled"):
-        torch.compile(model.lm_head, backend="eager", fullgraph=True)(torch.ones(1, DIM))
-
-
-def test_something_else_on_the_output_layer_gets_all_rows(folder):
-    """A hook may raise any token, so it sees what it would see without a decoder."""
-    model, attached = pair(folder)
-    hooks = [some.lm_head.register_forward_hook(lambda module, given, out: -out) for some in (model, attached.model)]
-    plain, found = generate(model, prompts()), generate(attached.model, prompts())
-    assert torch.equal(plain.sequences, found.sequences)
-    assert "output layer" in attached.last.reason
-    for hook in hooks:
-        hook.remove()
-
-
-def test_copies_and_pickles_are_refused_and_saving_is_not(folder, tmp_path):
-    model, attached = pair(folder)
-    for work in (copy.deepcopy, pickle.dumps):
-        with pytest.raises(DecoderError, match="detach"):
-            work(attached.model)
-    attached.model.save_pretrained(tmp_path)
-    saved = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
-    assert torch.equal(saved.lm_head.weight, model.lm_head.weight)
-
-
-def test_a_state_with_nan_is_named(folder):
-    _, attached = pair(folder)
-    with torch.no_grad():
-        attached.model.model.norm.weight.fill_(torch.nan)
-    with pytest.raises(BadHiddenError, match="row"):
-        generate(attached.model, prompts())
-
-
-# --- rows -------------------------------------------------------------------------------------------------------
-
-GOOD = torch.tensor([False])
-
-
-@pytest.mark.parametrize("softcap", [None, 3.0])
-@pytest.mark.parametrize("bias", [False, True])
-def test_what_the_model_does_afterwards_is_undone(softcap, bias):
-    logits = torch.linspace(2.9, -2.5, 40)[None]
-    after = AfterHead(scale=0.25, softcap=softcap, bias=torch.linspace(-2, 2, 40) if bias else None)
-    log_z = logits.double().logsumexp(1)
-    best = Best(torch.arange(9)[None], logits[:, :9], log_z, GOOD)
-    row = after.applied(full_rows(best, after, vocab_size=40, rows=40))
-    torch.testing.assert_close(row[:, :9], logits[:, :9], atol=2e-6, rtol=0)
-    assert float(row[0, 9:].max() - row[0, 9:].min()) < 2e-6
-    torch.testing.assert_close(row.double().logsumexp(1), log_z, atol=2e-6, rtol=0)
-
-
-def test_other_tokens_never_pass_the_last_candidate():
-    """An estimate of log Z too large, or too small, changes no order."""
-    logits = torch.tensor([[1.0, 0.5], [1.0, 0.5]])
-    best = Best(torch.tensor([[3, 1], [3, 1]]), logits, torch.tensor([9.0, -2.0]).double(), GOOD.repeat(2))
-    rows = full_rows(best, AfterHead(), vocab_size=6, rows=8)
-    assert rows[:, :6].isfinite().all()
-    assert rows.argsort(dim=1, descending=True)[:, :2].tolist() == [[3, 1], [3, 1]]
-    assert (rows[:, 6:] == -torch.inf).all()
-
-
-def test_logits_at_the_cap_stay_there():
-    best = Best(torch.tensor([[0, 2]]), torch.tensor([[30.0, 29.0]]), torch.tensor([30.5]).double(), GOOD)
-    after = AfterHead(softcap=30.0)
-    row = after.applied(full_rows(best, after, vocab_size=3, rows=3))
-    torch.testing.assert_close(row[:, [0, 2]], torch.tensor([[30.0, 29.0]]), atol=1e-5, rtol=0)
-
-
-def test_candidates_carry_the_bits_of_the_exact_path(folder):
-    model, attached = pair(folder)
-    states = states_of(model, 1, 6)
-    best = Best.of(attached.decoder.topk(states, k=10, mode="walk"))
-    exact = exact_logits(attached.decoder.layer, states)
-    np.testing.assert_array_equal(best.logits.numpy(), np.take_along_axis(exact, best.token_ids.numpy(), 1))
-
-
-def test_an_answer_on_a_device_stays_there(folder, monkeypatch):
-    """The device's twin on the CPU: fields are tensors, and a state with NaN fails alone."""
-    with open_decoder(folder("llama")) as decoder:
-        states = torch.from_numpy(states_of(tiny_model("llama"), 1, 4)).clone()
-        head = device_head(decoder.parts, "cpu", kernels="torch")
-        whole = device_topk(head, states, k=10, mode="exact", normalize="estimate")
-        states[2, 5] = torch.nan
-        rows = full_rows(
-            Best.of(device_topk(head, states, k=10, mode="exact", normalize="estimate")),
-            AfterHead(), vocab_size=VOCAB, rows=VOCAB,
-        )  # fmt: skip
-    expected = full_rows(Best.of(whole), AfterHead(), vocab_size=VOCAB, rows=VOCAB)
-    assert rows[2].isnan().all()
-    torch.testing.assert_close(rows[[0, 1, 3]], expected[[0, 1, 3]], atol=1e-5, rtol=0)
 
 
 @pytest.mark.long

@@ -21,12 +21,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 NAMES = ("llama", "llama tied", "gpt2", "marian")
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    root = tmp_path_factory.mktemp("decoders")
-    return {name: build_for(tiny_model(name), root / name) for name in NAMES}
-
-
 def generate(model, **options):
     ids = prompts(2)
     torch.manual_seed(0)
@@ -103,8 +97,11 @@ def head_replaced(model):
 
 
 def resized(model):
+    """The new tokens win at once."""
     torch.manual_seed(1)
     model.resize_token_embeddings(VOCAB + 3)
+    with torch.no_grad():
+        head(model).weight[VOCAB:] = 20 * other_weight(model)[5:8]
 
 
 def shrunk(model):
@@ -170,10 +167,10 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("name", NAMES)
-def test_s71_never_old_answers(folders, name, change):
+def test_s71_never_old_answers(decoder_folder, name, change):
     model, plain = tiny_model(name), tiny_model(name)
     before = generate(plain)
-    attach(model, folders[name], mode="walk")
+    attach(model, decoder_folder(name), mode="walk")
     assert torch.equal(generate(model), before)
     change(model), change(plain)
     assert require_new_answers_or_stale(model, plain)
@@ -185,17 +182,17 @@ def test_s71_never_old_answers(folders, name, change):
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_s71_with_an_open_decoder_that_has_its_own_weights(folders, change):
+def test_s71_with_an_open_decoder_that_has_its_own_weights(decoder_folder, change):
     model, plain = tiny_model("llama"), tiny_model("llama")
-    with open_decoder(folders["llama"]) as decoder, attach(model, decoder, mode="walk"):
+    with open_decoder(decoder_folder("llama")) as decoder, attach(model, decoder, mode="walk"):
         generate(model)
         change(model), change(plain)
         assert require_new_answers_or_stale(model, plain)
 
 
-def test_s71_the_bias_of_the_model_itself(folders):
+def test_s71_the_bias_of_the_model_itself(decoder_folder):
     model, plain = tiny_model("marian"), tiny_model("marian")
-    attach(model, folders["marian"])
+    attach(model, decoder_folder("marian"))
     generate(model)
     for some in (model, plain):
         some.final_logits_bias[0, 5:50] += 30
@@ -205,7 +202,7 @@ def test_s71_the_bias_of_the_model_itself(folders):
     some.final_logits_bias.data[:] = some.final_logits_bias.data * 2
 
 
-def test_s71_a_soft_cap_that_is_configured_later(folders, tmp_path):
+def test_s71_a_soft_cap_that_is_configured_later(decoder_folder, tmp_path):
     model = tiny_model("gemma2")
     attach(model, build_for(model, tmp_path / "gemma2"))
     generate(model)
@@ -216,10 +213,10 @@ def test_s71_a_soft_cap_that_is_configured_later(folders, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_s71_changes_that_change_nothing_go_on(folders, name):
+def test_s71_changes_that_change_nothing_go_on(decoder_folder, name):
     """The same numbers again: loaded, assigned, edited forth and back."""
     model = tiny_model(name)
-    attached = attach(model, folders[name], mode="walk")
+    attached = attach(model, decoder_folder(name), mode="walk")
     expected = generate(model)
     state = {key: value.clone() for key, value in model.state_dict().items()}
     model.load_state_dict(state)
@@ -234,10 +231,10 @@ def test_s71_changes_that_change_nothing_go_on(folders, name):
     assert attached.steps["by_all_rows"] == 0
 
 
-def test_s71_in_the_middle_of_a_generation(folders):
+def test_s71_in_the_middle_of_a_generation(decoder_folder):
     """An edit that torch counts shows at the very next step."""
     model = tiny_model("llama")
-    attached = attach(model, folders["llama"])
+    attached = attach(model, decoder_folder("llama"))
     steps = []
 
     class Edits(transformers.StoppingCriteria):
@@ -253,13 +250,13 @@ def test_s71_in_the_middle_of_a_generation(folders):
     assert attached.steps["by_decoder"] == 4
 
 
-def test_s71_another_models_weights_are_refused_naming_both(folders, tmp_path):
+def test_s71_another_models_weights_are_refused_naming_both(decoder_folder, tmp_path):
     other = tiny_model("llama")
     all_in_place(other)
     built = OutputLayer(tiny_model("llama").lm_head.weight).weights_hash()
     found = OutputLayer(other.lm_head.weight).weights_hash()
-    with open_decoder(folders["llama"]) as decoder:
-        for given in (folders["llama"], decoder):
+    with open_decoder(decoder_folder("llama")) as decoder:
+        for given in (decoder_folder("llama"), decoder):
             with pytest.raises(StaleDecoderError, match="stale index") as caught:
                 attach(other, given)
             assert built in str(caught.value)
@@ -271,7 +268,7 @@ def test_s71_another_models_weights_are_refused_naming_both(folders, tmp_path):
         (tiny_model("gpt2"), None),
     ):
         with pytest.raises(StaleDecoderError) as caught:
-            attach(model, folders["llama"])
+            attach(model, decoder_folder("llama"))
         assert note is None or note in caught.value.__notes__
 
 

@@ -3,6 +3,8 @@
 tiny_model(name)        a model in eval mode, made anew at each call, the same for the same arguments
 states_of(model)        float32 (n, d): what reaches its output layer
 build_for(model, ...)   a decoder of it in a folder
+pair(folder, name)      the model as it is, and the same model with its decoder attached
+generate(model, ids)    with rows of every step, seeded
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from decoder import DecoderOptions, build_decoder
+from decoder.huggingface import attach
 from decoder.huggingface.weights import head_of, layer_of
 
 VOCAB, DIM = 400, 32
@@ -96,3 +99,19 @@ def build_for(model, path: Path, **options) -> Path:
     said = DecoderOptions(recall=0.999, threads=1, clusters=8, degree=16, **options)
     build_decoder(layer, path, calibration=states_of(model), options=said)
     return path
+
+
+TOKENS = {"max_new_tokens": 8, "return_dict_in_generate": True, "output_logits": True, "output_scores": True}
+
+
+def generate(model, ids, seed=0, **options):
+    import torch
+
+    torch.manual_seed(seed)
+    return model.generate(ids, attention_mask=torch.ones_like(ids), **{**TOKENS, **options})
+
+
+def pair(folder, name="llama", dtype="float32", **options):
+    """folder: the fixture decoder_folder. options: for attach()."""
+    attached = attach(tiny_model(name, dtype), folder(name, dtype), **{"mode": "walk", **options})
+    return tiny_model(name, dtype), attached
