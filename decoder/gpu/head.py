@@ -15,6 +15,7 @@ Not here: building codes and links (decoder/), constraints and sampling (decoder
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import threading
 from typing import Any, Literal, NamedTuple, get_args
@@ -201,6 +202,12 @@ class GpuHead:
         hidden = self._require_hidden(hidden)
         k = self._require_k(k)
         way = self._way(mode, k, len(hidden))
+        on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
+        # Buffers that are kept must not be tensors of the caller's inference mode: they could not be written outside it.
+        with torch.inference_mode(mode=False), torch.no_grad(), on_device:
+            return self._topk(hidden, k, way)
+
+    def _topk(self, hidden: torch.Tensor, k: int, way: Way) -> GpuAnswer:
         if way == "exact":
             return self._exact(hidden, k)
         parts = [self._bucket(part, way).flat for part in torch.split(hidden, BUCKETS[-1])]
@@ -250,19 +257,18 @@ class GpuHead:
 
     def _replay(self, hidden: torch.Tensor, way: Way, bucket: int) -> Ordered:
         """Through the captured graph of this way and bucket, made at its first use."""
-        with torch.cuda.device(self.device):
-            stream = torch.cuda.current_stream()
-            if self._free is not None:
-                # The graphs' buffers may still be read by the copies of an earlier call, on another stream.
-                stream.wait_event(self._free)
-            if (way, bucket) not in self._captured:
-                self._captured[way, bucket] = self._capture(way, bucket)
-            graph, states, answered = self._captured[way, bucket]
-            states[: len(hidden)].copy_(hidden)
-            graph.replay()
-            copy = Ordered(answered.flat[: len(hidden)].clone())
-            self._free = stream.record_event()
-            return copy
+        stream = torch.cuda.current_stream()
+        if self._free is not None:
+            # The graphs' buffers may still be read by the copies of an earlier call, on another stream.
+            stream.wait_event(self._free)
+        if (way, bucket) not in self._captured:
+            self._captured[way, bucket] = self._capture(way, bucket)
+        graph, states, answered = self._captured[way, bucket]
+        states[: len(hidden)].copy_(hidden)
+        graph.replay()
+        copy = Ordered(answered.flat[: len(hidden)].clone())
+        self._free = stream.record_event()
+        return copy
 
     def _capture(self, way: Way, bucket: int) -> tuple[Any, torch.Tensor, Ordered]:
         states = torch.zeros((bucket, self.dim), device=self.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 
 import pytest
@@ -177,6 +178,18 @@ def test_auto_is_exact_where_k_is_more_than_it_reranks():
 
 
 @pytest.mark.parametrize("mode", ["scan", "walk", "exact"])
+def test_states_of_an_inference_mode_and_states_with_gradients_are_answered(mode):
+    head, _ = head_of()
+    wanted = head.topk(states_of(2, DIM), 4, mode=mode)
+    with torch.inference_mode():
+        inside = head.topk(states_of(2, DIM), 4, mode=mode)
+    outside = head.topk(states_of(2, DIM).requires_grad_(), 4, mode=mode)
+    for found in (inside, outside):
+        assert torch.equal(found.token_ids, wanted.token_ids) and not found.logits.requires_grad
+        assert not found.logits.is_inference()
+
+
+@pytest.mark.parametrize("mode", ["scan", "walk", "exact"])
 def test_no_states_give_empty_answers(mode):
     head, _ = head_of()
     found = head.topk(states_of(0, DIM), 4, mode=mode)
@@ -226,6 +239,64 @@ def test_bytes_are_counted_and_four_bits_are_half():
     assert four["weight"] == eight["weight"] == VOCAB * DIM * 4 + VOCAB * 4
     # Widths are padded: 48 to 128 for 4 bits, to 64 for 8.
     assert four["codes"] == 512 * (64 + 8) and eight["codes"] == 512 * (64 + 8)
+
+
+class FakeCuda:
+    """Stands for streams, events and graphs where there is no device: a replay does the captured work again, in place."""
+
+    def __init__(self, head, monkeypatch):
+        self.calls: list[str] = []
+        self._capturing = None
+        self._answer = head._answer
+        monkeypatch.setattr(head, "_captured", {})
+        monkeypatch.setattr(head, "_answer", self.answer)
+        for name in ("Stream", "current_stream", "CUDAGraph"):
+            monkeypatch.setattr(torch.cuda, name, lambda: self)
+        monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+        monkeypatch.setattr(torch.cuda, "graph", self.graph)
+
+    def __getattr__(self, name):
+        def note(*_):
+            self.calls.append(name)
+            return self
+
+        return note
+
+    def answer(self, states, way):
+        answered = self._answer(states, way)
+        if self._capturing is not None:
+            self._capturing.work = lambda: answered.flat.copy_(self._answer(states, way).flat)
+        return answered
+
+    @contextlib.contextmanager
+    def graph(self, graph, pool, capture_error_mode):
+        self.calls.append(f"capture into {pool}")
+        self._capturing = captured = Captured()
+        self.made = captured
+        yield
+        self._capturing = None
+
+    def replay(self):
+        self.calls.append("replay")
+        self.made.work()
+
+
+class Captured:
+    work = None
+
+
+def test_a_replay_copies_states_in_and_the_answer_out(monkeypatch):
+    head, _ = head_of(kernels="torch")
+    states = [states_of(3, DIM, seed=seed) for seed in (1, 2)]
+    wanted = [head.topk(part, 5, mode="scan") for part in states]
+    cuda = FakeCuda(head, monkeypatch)
+    found = [head.topk(part, 5, mode="scan") for part in states]
+    for ours, theirs in zip(found, wanted):
+        assert torch.equal(ours.token_ids, theirs.token_ids) and torch.equal(ours.logits, theirs.logits)
+    # The second call waits for the first one's copy, and captures nothing.
+    assert cuda.calls.count("capture into None") == 1 and cuda.calls.count("replay") == 2
+    second = cuda.calls[cuda.calls.index("record_event") + 1 :]
+    assert second == ["wait_event", "replay", "record_event"]
 
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="captured graphs need a CUDA device")
