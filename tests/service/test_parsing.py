@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import base64
+import inspect
 import json
 
 import numpy as np
