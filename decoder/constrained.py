@@ -51,9 +51,9 @@ def plans_of(given: Given, n: int, vocab_size: int, good: NDArray[np.intp]) -> l
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Of one state: tokens that may answer, best first, with biased logits; log Z raw and processed and their error.
+    """Of one state: tokens that may answer, best first, with biased logits; log Z raw and processed and their errors.
 
-    ids int32, logits float32 (m,); whole: every token that may answer is there.
+    ids int32, logits float32 (m,).
     """
 
     ids: NDArray[np.int32]
@@ -61,6 +61,7 @@ class Scored:
     log_z: float
     processed_log_z: float
     error: float
+    processed_error: float
     scored: int
     exact: bool
 
@@ -91,7 +92,7 @@ def answer_constrained(
             log_z[row] = log_sum(raw[None, :])[0]
         elif normalize != "none":
             log_z[row] = one.processed_log_z if processed else one.log_z
-            error[row] = one.error * interval
+            error[row] = (one.processed_error if processed else one.error) * interval
         logprobs[row, :m] = raw - log_z[row]
         exact &= one.exact
     return Answer(ids, logits, logprobs, counts, scored, log_z, error, exact=exact and normalize != "topk")
@@ -118,14 +119,17 @@ def scored_under(finder: Finder, state: Floats, asked: Plan, choice: Choice, *, 
         return _all_tokens(finder, state, asked, k)
     scored = int(found.scored[0]) + len(ids)
     if normalize in ("none", "topk"):
-        return Scored(kept, biased, np.nan, np.nan, 0.0, scored, exact=False)
+        return Scored(kept, biased, np.nan, np.nan, 0.0, 0.0, scored, exact=False)
     if normalize == "exact":
         raw = exact_topk(finder.layer, state, 1, plan=asked)
         z, own = float(raw.log_partition[0]), float(raw.log_partition_processed[0])
-        return Scored(kept, biased, z, own, 0.0, scored, exact=listed)
-    z = float(found.log_z[0])
-    own = float(log_sum(biased[None, :])[0]) if listed else _moved(finder, state[0], asked, touched, z)
-    return Scored(kept, biased, z, own, float(found.error[0]), scored, exact=False)
+        return Scored(kept, biased, z, own, 0.0, 0.0, scored, exact=listed)
+    z, error = float(found.log_z[0]), float(found.error[0])
+    if listed:
+        return Scored(kept, biased, z, float(log_sum(biased[None, :])[0]), error, 0.0, scored, exact=False)
+    own = _moved(finder, state[0], asked, touched, z)
+    # The same error of Z is a larger share of what is left after bans.
+    return Scored(kept, biased, z, own, error, error * float(np.exp(min(z - own, 80.0))), scored, exact=False)
 
 
 def _moved(finder: Finder, state: Floats, asked: Plan, touched: NDArray[np.int32], log_z: float) -> float:
@@ -147,6 +151,7 @@ def _all_tokens(finder: Finder, state: Floats, asked: Plan, k: int) -> Scored:
         answer.logits[0, :m],
         float(answer.log_partition[0]),
         float(answer.log_partition_processed[0]),
+        0.0,
         0.0,
         finder.layer.vocab_size,
         exact=True,
