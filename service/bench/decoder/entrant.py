@@ -55,7 +55,7 @@ class Entrant:
 
     name: str
     kind: Kind
-    one_by_one = False
+    batch_matters = False
     """Whether what it finds depends on how many states are asked at once."""
     largest_batch = ANY_BATCH
 

@@ -58,7 +58,7 @@ class Ours(Entrant):
 
     def __init__(self, name: str, shared: DecoderOf, *, mode: str, normalize: str) -> None:
         self.name, self.kind = name, Kind.EXACT if mode == "exact" else Kind.OURS
-        self.one_by_one = mode == "auto"
+        self.batch_matters = mode == "auto"
         self._shared, self._mode, self._normalize = shared, mode, normalize
 
     def prepare(self, head: Head, folder: Path, tell: Tell) -> None:

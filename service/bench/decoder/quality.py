@@ -1,7 +1,7 @@
 """How right an entrant's answers are, against exact ones in float32.
 
 Truth       exact answers of the held-out states
-measure     all states, in batches or one by one -> Quality
+measure     all states, in batches -> Quality
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Truth:
         return told
 
 
-def measure(entrant: Entrant, truth: Truth, setting: Setting, *, threads: int = 1) -> Quality:
-    """Ask for every state."""
+def measure(entrant: Entrant, truth: Truth, setting: Setting, *, batch: int = BATCH, threads: int = 1) -> Quality:
+    """Ask for every state, so many at once."""
     k = truth.token_ids.shape[1]
-    batch = 1 if entrant.one_by_one else min(BATCH, entrant.largest_batch)
+    batch = min(batch, entrant.largest_batch)
     found = [
         entrant.answer(np.ascontiguousarray(truth.states[start : start + batch]), k, setting, threads)
         for start in range(0, len(truth.states), batch)

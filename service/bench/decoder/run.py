@@ -92,6 +92,7 @@ def run(plan: Plan, display: Display) -> Results:
             _Run(plan, results, folder, display).all(shared)
         finally:
             shared.close()
+            use_threads(plan.build_threads)
     results.seconds = round(time.monotonic() - begun, 1)
     return results
 
@@ -138,7 +139,7 @@ class _Run:
             return None
         use_threads(1)
         with self.display.step(f"{entrant.name}: tuning") as step:
-            points = sweep(entrant, truth, seconds=plan.seconds / 2, on_progress=step.advance)
+            points = sweep(entrant, truth, batches=plan.batches, seconds=plan.seconds / 2, on_progress=step.advance)
         point, reached = cheapest(points, plan.target)
         return EntrantResult(
             name=entrant.name,

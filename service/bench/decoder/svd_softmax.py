@@ -13,9 +13,9 @@ import numpy as np
 from service.bench.decoder.entrant import Entrant, Floats, Found, Kind, Setting, Tell, best_of
 from service.bench.decoder.heads import Head
 
-SHARES = (16, 8, 4, 2)
+SHARES = (8, 4, 2)
 """The dimension divided by these: widths."""
-RERANKED = (25, 50, 100, 200, 400, 800, 1600, 3200, 6400)
+RERANKED = (50, 100, 200, 400, 800, 1600, 3200, 6400)
 
 
 class SvdSoftmax(Entrant):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from service.bench.decoder.entrant import Entrant, Setting
-from service.bench.decoder.quality import Truth, measure
+from service.bench.decoder.quality import BATCH, Truth, measure
 from service.bench.decoder.race import time_calls
 from service.bench.decoder.results import Point
 
@@ -21,17 +21,23 @@ def sweep(
     entrant: Entrant,
     truth: Truth,
     *,
+    batches: Sequence[int],
     seconds: float,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Point]:
-    """Points of all settings, one thread. seconds: of timing each."""
+    """Points of all settings, one thread. seconds: of timing each.
+
+    Where it matters how many states are asked at once, quality is that of the batch at which the fewest tokens are found.
+    """
     settings, points = entrant.settings(), list[Point]()
     finished: set[float] = set()
     for number, setting in enumerate(settings):
         on_progress(number, len(settings))
         if kind_of(setting) in finished:
             continue
-        quality = measure(entrant, truth, setting)
+        sizes = batches if entrant.batch_matters else (BATCH,)
+        qualities = [measure(entrant, truth, setting, batch=size) for size in sizes]
+        quality = min(qualities, key=lambda found: (found.precision_k, found.precision_1))
         k = truth.token_ids.shape[1]
         us, _ = time_calls(entrant, truth.states, k, setting, threads=1, batch=1, seconds=seconds)
         points.append(Point(setting=setting, quality=quality, us=us))

@@ -92,7 +92,7 @@ def test_ours_share_one_decoder_and_say_how_sure_they_are(head, truth, shared, t
     topk = measure(entrants["fullview walk, topk"], truth, walk.settings()[-1])
     assert topk.covered is None and topk.half_width is None and topk.logprob_error > 1e-4
     assert measure(exact, truth, {}).precision_k == 1.0 and measure(exact, truth, {}).logprob_error < 1e-5
-    assert entrants["fullview"].one_by_one
+    assert entrants["fullview"].batch_matters and not walk.batch_matters
     assert entrants["fullview"].answer(head.states, 10, {"recall": 0.9}, 2).mode in ("walk", "screen", "exact")
 
 
@@ -137,12 +137,12 @@ def test_without_faiss_its_graph_says_so(head, tmp_path, monkeypatch):
 def test_svd_softmax_is_exact_with_all_rows_and_better_with_more_width(head, truth, tmp_path):
     entrant = SvdSoftmax()
     prepared(entrant, head, tmp_path)
-    assert entrant.settings()[0] == {"width": 2, "rerank": 25} and entrant.settings()[-1] == {
+    assert entrant.settings()[0] == {"width": 4, "rerank": 50} and entrant.settings()[-1] == {
         "width": 16,
         "rerank": 800,
     }
-    assert measure(entrant, truth, {"width": 2, "rerank": VOCAB_SIZE}).precision_k > 0.999
-    found = [measure(entrant, truth, {"width": width, "rerank": 50}).precision_k for width in (2, 8, 16)]
+    assert measure(entrant, truth, {"width": 4, "rerank": VOCAB_SIZE}).precision_k > 0.999
+    found = [measure(entrant, truth, {"width": width, "rerank": 50}).precision_k for width in (4, 8, 16)]
     assert found == sorted(found) and found[0] < found[2]
     alone = entrant.answer(head.states[:1], 10, {"width": 8, "rerank": 50}, 1).token_ids
     assert (alone == entrant.answer(head.states, 10, {"width": 8, "rerank": 50}, 1).token_ids[:1]).all()

@@ -56,8 +56,7 @@ def test_states_come_in_batches_or_alone_and_no_more_is_claimed_than_is_told(tru
         assert [call[0] for call in entrant.calls] == batches and entrant.calls[0][2] == 2
         assert quality == Quality(precision_1=1.0, precision_k=1.0)
     alone = Scripted("alone", answers)
-    alone.one_by_one = True
-    measure(alone, truth, {})
+    measure(alone, truth, {}, batch=1)
     assert [call[0] for call in alone.calls] == [1, 1, 1, 1]
 
 
@@ -79,7 +78,7 @@ def test_a_sweep_ends_where_more_tells_nothing(truth):
         "one knob", graded(truth, lambda setting: setting["ef"]), settings=[{"ef": ef} for ef in (5, 9, 10, 20)]
     )
     events = []
-    points = sweep(entrant, truth, seconds=0.001, on_progress=lambda *event: events.append(event))
+    points = sweep(entrant, truth, batches=(1,), seconds=0.001, on_progress=lambda *event: events.append(event))
     assert [point.setting["ef"] for point in points] == [5, 9, 10] and events[0] == (0, 4)
     assert [point.quality.precision_k for point in points] == [0.5, 0.9, 1.0] and all(point.us > 0 for point in points)
     assert cheapest(points, (1.0, 0.9)) == (points[1], True)
@@ -89,8 +88,20 @@ def test_a_sweep_ends_where_more_tells_nothing(truth):
 def test_of_two_knobs_each_kind_is_swept_by_itself(truth):
     settings = [{"width": width, "rerank": rows} for width in (2, 4) for rows in (2, 3, 5)]
     entrant = Scripted("two", graded(truth, lambda s: s["width"] * s["rerank"]), settings=settings)
-    points = sweep(entrant, truth, seconds=0.001)
+    points = sweep(entrant, truth, batches=(1,), seconds=0.001)
     assert [(p.setting["width"], p.setting["rerank"]) for p in points] == [(2, 2), (2, 3), (2, 5), (4, 2), (4, 3)]
+
+
+def test_where_the_batch_matters_the_least_precise_one_counts(truth):
+    def answers(states, k, setting):
+        return graded(truth, lambda _: 10 if len(states) == 1 else 7)(states, k, setting)
+
+    for matters, precision in ((True, 0.7), (False, 0.7)):
+        entrant = Scripted("auto", answers)
+        entrant.batch_matters = matters
+        (found,) = sweep(entrant, truth, batches=(1, 2), seconds=0.001)
+        assert found.quality.precision_k == precision
+        assert (2 in {call[0] for call in entrant.calls}) == matters
 
 
 def point(us, precision, **setting):
