@@ -27,7 +27,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from decoder.gpu import queries, rerank, scan, select, walk
-from decoder.gpu.head import BEAM, PLACES, RERANK, SAMPLES
+from decoder.gpu.head import BEAM, LARGEST, PLACES, RERANK, SAMPLES
 from decoder.gpu.launch import Launch
 from decoder.gpu.layout import blocks_of
 from decoder.gpu.results import kept_of
@@ -98,8 +98,8 @@ def _of_layer(vocab: int, dim: int, bits: int, *, widest: bool) -> Iterator[Vari
             yield Variant(scan._scan, types, launch)
     select_types = ("*fp32", "*i32", "*fp32", "*i32", "*fp32", "i32", "i32")
     groups = -(-blocks * kept // select.TILE)
-    for size in (blocks * kept, groups * RERANK, PLACES):
-        yield Variant(select._select, select_types, select.select_launch(size=size, keep=RERANK))
+    for size, keep in ((blocks * kept, RERANK), (groups * RERANK, RERANK), (PLACES, RERANK), (PLACES, LARGEST)):
+        yield Variant(select._select, select_types, select.select_launch(size=size, keep=keep))
     for capped in (True,) if widest else (False, True):
         for weight in WEIGHTS[:1] if widest else WEIGHTS:
             types = (f"*{weight}", "*fp32", "*fp32", "*i32", "*fp32", "i32", "fp32", "fp32")
@@ -110,8 +110,14 @@ def _of_layer(vocab: int, dim: int, bits: int, *, widest: bool) -> Iterator[Vari
         yield Variant(walk._sample, types, walk.expand_launch(width=width, bits=bits, capped=capped))
     floats, whole = ["*fp32"] * 3, ["i32"] * 3
     order_types = ("*fp32", "*fp32", "*i32", *floats, "*u8", "*i32", "*i32", *whole, "fp32", "fp32")
-    for parts, samples in ((blocks, 0), (1, SAMPLES)):
-        yield Variant(rerank._order, order_types, rerank.order_launch(keep=RERANK, parts=parts, samples=samples))
+    for keep, parts, samples in (
+        (RERANK, blocks, 0),
+        (RERANK, 1, SAMPLES),
+        (LARGEST, blocks, 0),
+        (LARGEST, 1, SAMPLES),
+    ):
+        launch = rerank.order_launch(keep=keep, parts=parts, samples=samples)
+        yield Variant(rerank._order, order_types, launch)
     yield Variant(
         walk._frontier, ("*fp32", "*i32", "*i32", "*i32", "i32"), walk.frontier_launch(places=PLACES, beam=BEAM)
     )

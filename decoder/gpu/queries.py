@@ -29,7 +29,7 @@ def project_launch(*, dim: int, queries: int) -> Launch:
 def quantise_launch(*, dim: int, width: int, bits: int) -> Launch:
     """How quantise is compiled."""
     constants = {"DIM": dim, "WIDTH": width, "BITS": bits, "BLOCK": padded(width), "BLOCK_D": padded(dim)}
-    return Launch(constants, warps=8 if max(width, dim) > 2048 else 4)
+    return Launch(constants, warps=min(max(padded(max(width, dim)) // 512, 4), 32))
 
 
 def project(hidden: torch.Tensor, mean: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:

@@ -35,8 +35,13 @@ def score_launch(*, dim: int, capped: bool) -> Launch:
 
 def order_launch(*, keep: int, parts: int, samples: int) -> Launch:
     """How order is compiled. parts: values of `rest` a query; samples: sampled rows a query, 0 for none."""
-    constants = {"KEEP": keep, "CHUNK": min(CHUNK, keep), "PART": min(padded(parts, 16), 2048), "SAMPLES": samples}
-    return Launch(constants, warps=4 if keep <= 256 else 8)
+    constants = {
+        "KEEP": keep,
+        "CHUNK": min(CHUNK, keep, 8192 // keep),
+        "PART": min(padded(parts, 16), 2048),
+        "SAMPLES": samples,
+    }
+    return Launch(constants, warps=min(max(keep // 64, 4), 8))
 
 
 def score(

@@ -116,9 +116,10 @@ def test_a_failed_state_gives_nothing(run):
     assert found.rows_scored.tolist() == [5, 6]
 
 
-def test_kernel_and_twin_agree():
+@pytest.mark.parametrize("keep", [16, 128, 512])
+def test_kernel_and_twin_agree(keep):
     kernels = implementation("triton")
-    logits, estimates, ids = candidates(3, 128, absent=7)
+    logits, estimates, ids = candidates(3, keep, absent=7)
     arguments = (
         logits,
         estimates,
