@@ -24,7 +24,7 @@ def compiled(folder: Path, *arguments: str) -> list[list[str]]:
         capture_output=True,
         text=True,
         env=environment,
-        timeout=280,
+        timeout=570,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
