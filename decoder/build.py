@@ -25,6 +25,7 @@ from decoder.errors import DecoderOptionsError
 from decoder.operating_points import DecoderPoint, pick
 from decoder.options import DecoderOptions
 from decoder.output_layer import OutputLayer
+from decoder.planner import BATCHES
 from decoder.preview import Preview
 from decoder.report import DecoderReport, in_degree_summary
 from decoder.screen import Screener
@@ -139,6 +140,7 @@ class _Build:
         parts = DecoderParts(
             layer=layer, frame=frame, preview=preview, links=links, entries=entries, points=tuple(points),
             promise=report.promise, report={}, seed=options.seed, weights_hash=layer.weights_hash(),
+            samples=known.measures.states[-max(BATCHES) :],
         )  # fmt: skip
         steps.start("write", 1)
         report.resident_bytes = parts.resident_bytes

@@ -40,6 +40,8 @@ from index.manifest import Manifest
 if TYPE_CHECKING:
     from decoder.gpu.head import GpuHead
 
+CHOICES_KEPT = 4096
+"""Plans that are remembered: the same kind of call comes again and again, and planning takes as long as part of a walk."""
 NORMALIZE = ("estimate", "topk", "exact", "none")
 ConstraintsOf = Constraints | Sequence[Constraints | None] | None
 
@@ -62,10 +64,10 @@ class OpenDecoder:
         self._finder = Finder(parts)
         timings = load_timings(folder, parts.points)
         if timings is None:
-            sample = as_states(parts.frame.mean, parts.layer.dim)
-            timings = measure_timings(self._finder.timed, parts.points, sample)
+            timings = measure_timings(self._finder.timed, parts.points, parts.samples)
             save_timings(folder, timings)
         self._planner = Planner(parts.points, timings, float(parts.promise["logprob_error"]))
+        self._choices: dict[tuple[str, int, int, float, bool], Choice] = {}
         self._closed = False
         self._devices: dict[Any, GpuHead] = {}
         self._devices_lock = threading.Lock()
@@ -272,7 +274,15 @@ class OpenDecoder:
     def _choose(self, mode: str, batch: int, k: int, recall: float | None, *, log_z: bool) -> Choice:
         asked = float(self._parts.promise["recall"]) if recall is None else recall
         asked = checks.number("recall", asked, low=0.0, high=1.0, above=True)
-        return self._planner.choose(mode=mode, batch=batch, k=k, recall=asked, log_z=log_z, vocab_size=self.vocab_size)
+        key = (mode, batch, k, asked, log_z)
+        choice = self._choices.get(key) if isinstance(mode, str) else None
+        if choice is None:
+            choice = self._planner.choose(
+                mode=mode, batch=batch, k=k, recall=asked, log_z=log_z, vocab_size=self.vocab_size
+            )
+            if len(self._choices) < CHOICES_KEPT:
+                self._choices[key] = choice
+        return choice
 
 
 def _starts(warm: Any, n: int, vocab_size: int) -> NDArray[np.int32]:

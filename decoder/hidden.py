@@ -39,6 +39,9 @@ def as_states(hidden: Any, dim: int) -> States:
         raise BadHiddenError(
             f"hidden has shape {array.shape}, needed [n, {dim}] or [{dim}]: the output layer takes states of {dim} components"
         )
+    flags = states.flags
+    if flags.c_contiguous and flags.writeable and flags.aligned:
+        return states
     return np.require(states, requirements=("C", "W", "A"))
 
 

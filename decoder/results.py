@@ -46,8 +46,8 @@ class Answer:
         width = min(k, found.token_ids.shape[1])
         counts = np.minimum(found.exact, width).astype(np.int32)
         ids, logits = found.token_ids[:, :width].copy(), found.logits[:, :width].copy()
-        past = np.arange(width) >= counts[:, None]
-        if past.any():
+        if counts.min(initial=width) < width:
+            past = np.arange(width) >= counts[:, None]
             ids[past], logits[past] = -1, -np.inf
         n = len(counts)
         nothing = np.full((n, width), np.nan, np.float32)

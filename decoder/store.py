@@ -7,7 +7,7 @@ read_decoder      a folder -> the parts, every byte compared with the manifest
     weights.npy bias.npy         the output layer as it was given; uint16 holds bfloat16
     codes.npy scalars.npy        the preview; lead_codes.npy lead_scalars.npy: its leading coordinates
     links.npy                    the graph; centroids.npy entries.npy: where walks begin
-    mean.npy centre.npy projection.npy    the frame of states
+    mean.npy centre.npy projection.npy    the frame of states; samples.npy: a few states, for timing
     report.json                  what the build did
 Not here: how a folder comes to its place (index.publication), timings of this machine (planner.py).
 """
@@ -37,7 +37,7 @@ from index.resident import load_resident
 
 ARRAYS = (
     "weights", "bias", "codes", "scalars", "lead_codes", "lead_scalars", "links", "centroids", "entries", "mean", "centre",
-    "projection",
+    "projection", "samples",
 )  # fmt: skip
 WEIGHTS = "weights.npy"
 REPORT = "report.json"
@@ -62,6 +62,8 @@ class DecoderParts:
     report: dict[str, Any]
     seed: int
     weights_hash: str
+    samples: NDArray[np.float32]
+    """A few states (m, d) like those to come: what modes are timed with."""
 
     @property
     def resident_bytes(self) -> dict[str, int]:
@@ -92,6 +94,7 @@ def write_decoder(folder: Path, parts: DecoderParts) -> Manifest:
         "mean": frame.mean,
         "centre": frame.centre,
         "projection": frame.projection,
+        "samples": parts.samples,
     }
     for name in ARRAYS:
         save_array(folder / f"{name}.npy", arrays[name])
@@ -153,6 +156,7 @@ def read_decoder(folder: Path, *, layer: OutputLayer | None = None) -> tuple[Dec
         report=_report(folder),
         seed=extras["seed"],
         weights_hash=extras["weights_hash"],
+        samples=load("samples"),
     )
     return parts, manifest
 
