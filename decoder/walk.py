@@ -45,7 +45,10 @@ class Walker:
         found = Candidates.empty(len(states), effort)
         first = np.empty((len(states), 0), np.int32) if warm is None else np.require(warm, np.int32, "C")
         most = entries.table.shape[1] + first.shape[1] + effort.tail
-        visited = scratch.for_walk(visited_slots(effort.width, self.links.shape[1], most), len(states))
+        # No more rows than there are can be visited: past twice as many slots no table fills up.
+        degree = self.links.shape[1]
+        enough = 1 << (2 * (len(preview.codes) + degree)).bit_length()
+        visited = scratch.for_walk(min(visited_slots(effort.width, degree, most), enough), len(states))
         scratch.mark = walk_states(
             layer.bits.view(np.uint8),
             layer.kind,
