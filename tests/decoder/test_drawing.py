@@ -137,10 +137,11 @@ def test_tokens_come_as_often_as_they_should(parts, mode, case):
     require_frequencies(tokens, probabilities(parts.layer, state, options, constraints), edge="top_p" in options)
 
 
+@pytest.mark.parametrize("options", [{"scale": 0.05}, {"softcap": 1.0}])
 @pytest.mark.parametrize("mode", ["walk", "screen"])
-def test_the_tail_is_accounted_for(parts, mode):
+def test_the_tail_is_accounted_for(parts, mode, options):
     """A flat distribution: nearly every token drawn is one that was not reranked."""
-    layer = OutputLayer(parts.layer.weight, parts.layer.bias, scale=0.05)
+    layer = OutputLayer(parts.layer.weight, parts.layer.bias, **options)
     flat = replace(parts, layer=layer)
     state = toy().held_out[5:6]
     tokens = drawn(flat, mode, state, {}, None, DRAWS)
