@@ -117,7 +117,9 @@ def test_tokens_asked_for_besides(head):
         top = head.topk(held(30), mode=mode, score_ids=ids)
         np.testing.assert_allclose(top.requested_logits, logits64(toy().layer, held(30))[:, ids], atol=1e-5)
         log_z = top.logits[:, :1] - top.logprobs[:, :1]  # the same as for the tokens found
-        np.testing.assert_allclose(top.requested_logits - top.requested_logprobs, np.repeat(log_z, 4, axis=1), atol=1e-5)
+        np.testing.assert_allclose(
+            top.requested_logits - top.requested_logprobs, np.repeat(log_z, 4, axis=1), atol=1e-5
+        )
     assert head.topk(held(2)).requested_logits is None
     with pytest.raises(DecoderOptionsError, match=f"token id {V} is not in the vocabulary of {V} tokens"):
         head.topk(held(2), score_ids=[V])
