@@ -31,8 +31,8 @@ from decoder.report import DecoderReport, in_degree_summary
 from decoder.screen import Screener
 from decoder.shaping import in_degrees, link_to_weak, shape_links, weak_rows
 from decoder.store import DECODER, DecoderParts, read_decoder, write_decoder
-from decoder.threads import usable_cores
-from decoder.transform import LEAST_WIDTH, Frame, Projection, RowFrame, fit_frame, graph_rows, row_blocks
+from decoder.threads import one_blas_thread, usable_cores
+from decoder.transform import LEAST_WIDTH, Frame, Projection, RowFrame, each_block, fit_frame, graph_rows
 from decoder.tune import Truth, measure_curve
 from decoder.walk import Walker
 from index.disk import as_disk_full, require_room
@@ -125,8 +125,8 @@ class _Build:
         steps.start("answers", 1)
         known = calibrate(layer, states, seed=options.seed, threads=threads, on_progress=steps.advance)
         shaping, answers = known.shapes
-        frame, row_frame = self._frame(shaping if known.real else None, answers)
-        preview, rows = self._codes(frame, row_frame)
+        frame, row_frame = self._frame(shaping if known.real else None, answers, threads)
+        preview, rows = self._codes(frame, row_frame, threads)
         links, spread_rows = self._graph(rows, threads)
         del rows
         steps.start("shape", 1)
@@ -151,7 +151,7 @@ class _Build:
         read_decoder(folder)
         return report
 
-    def _frame(self, states: NDArray[np.float32] | None, answers: Links) -> tuple[Frame, RowFrame]:
+    def _frame(self, states: NDArray[np.float32] | None, answers: Links, threads: int) -> tuple[Frame, RowFrame]:
         options, layer, steps = self.options, self.layer, self.steps
         steps.start("frame", layer.vocab_size)
         frequency = None if states is None else np.bincount(answers.ravel(), minlength=layer.vocab_size)
@@ -162,6 +162,7 @@ class _Build:
             width=options.width,
             lead=self._lead,
             seed=options.seed,
+            threads=threads,
             on_block=steps.advance,
         )
 
@@ -171,28 +172,35 @@ class _Build:
         lead = self.options.lead or min(max(dim * 2 // 7, 64), 160)
         return max(LEAST_WIDTH, min(lead, self.options.width or dim, dim) // LEAST_WIDTH * LEAST_WIDTH)
 
-    def _codes(self, frame: Frame, row_frame: RowFrame) -> tuple[Preview, GraphRows]:
+    def _codes(self, frame: Frame, row_frame: RowFrame, threads: int) -> tuple[Preview, GraphRows]:
         """The preview, and the rows for the graph: two passes over the weight, as the second needs the longest row."""
         layer, steps = self.layer, self.steps
         steps.start("codes", 2 * layer.vocab_size)
         preview = Preview.empty(layer.vocab_size, width=frame.width, lead=self._lead)
         biases, squares = np.empty(layer.vocab_size, np.float32), np.empty(layer.vocab_size, np.float32)
-        for start, weight in row_blocks(layer):
+
+        def fill(start: int, weight: NDArray[np.float32]) -> None:
             rows = slice(start, start + len(weight))
             coordinates = row_frame.coordinates(weight)
             biases[rows] = row_frame.biases(weight, layer.bias[rows])
             squares[rows] = np.einsum("ij,ij->i", coordinates, coordinates)
             preview.fill(start, coordinates, biases[rows])
-            steps.advance(rows.stop, 2 * layer.vocab_size)
-        middle = float(np.median(biases))
-        longest = float((squares + np.square(biases - np.float32(middle))).max())
-        codes, scalars = [], []
-        for start, weight in row_blocks(layer):
-            rows = slice(start, start + len(weight))
-            some = graph_rows(row_frame.coordinates(weight), biases[rows], longest=longest, middle=middle)
-            codes.append(some.codes)
-            scalars.append(some.scalars)
-            steps.advance(layer.vocab_size + rows.stop, 2 * layer.vocab_size)
+
+        with one_blas_thread():
+            for end, _ in each_block(layer, fill, threads):
+                steps.advance(end, 2 * layer.vocab_size)
+            middle = float(np.median(biases))
+            longest = float((squares + np.square(biases - np.float32(middle))).max())
+
+            def for_graph(start: int, weight: NDArray[np.float32]) -> GraphRows:
+                own = biases[start : start + len(weight)]
+                return graph_rows(row_frame.coordinates(weight), own, longest=longest, middle=middle)
+
+            codes, scalars = [], []
+            for end, some in each_block(layer, for_graph, threads):
+                codes.append(some.codes)
+                scalars.append(some.scalars)
+                steps.advance(layer.vocab_size + end, 2 * layer.vocab_size)
         return preview, GraphRows(np.concatenate(codes), np.concatenate(scalars))
 
     def _graph(self, rows: GraphRows, threads: int) -> tuple[Links, NDArray[np.int32]]:
@@ -208,15 +216,16 @@ class _Build:
             likely = np.argsort(preview.scalars[:, 0], kind="stable").astype(np.int32)
             return Entries.of_rows(likely, spread, leading=frame.width, rows=ENTRY_ROWS)
         states, answers = known.shapes
-        return Entries.of_calibration(
-            frame.states(states)[0],
-            answers,
-            vocab_size,
-            clusters=self.options.clusters,
-            rows=ENTRY_ROWS,
-            seed=self.options.seed,
-            check=self.steps.check,
-        )
+        with one_blas_thread():
+            return Entries.of_calibration(
+                frame.states(states)[0],
+                answers,
+                vocab_size,
+                clusters=self.options.clusters,
+                rows=ENTRY_ROWS,
+                seed=self.options.seed,
+                check=self.steps.check,
+            )
 
     def _variants(self, known: Calibration, links: Links, starts: NDArray[np.int32]) -> dict[str, Links]:
         """Links to choose from: those of the graph, and those shaped by calibration states. starts: where walks begin."""

@@ -1,6 +1,7 @@
 """The frame in which rows and states meet: inner products as in the layer, states isotropic, leading coordinates heavy.
 
 fit_frame     mean and covariance of calibration states, then the rows' principal axes
+each_block    something of every block of rows, several side by side
 Frame         states -> coordinates; RowFrame: rows of the weight -> coordinates and biases
 graph_rows    coordinates and biases -> rows whose nearest neighbours are the largest inner products
 
@@ -8,6 +9,8 @@ A logit before scale and soft-cap is w . h + b = y . q + bias + offset with q = 
 offset = c . (h - m), the same for all rows of a state. Whitening (A = C^(1/2) R, P = R' C^(-1/2)) makes every direction of q
 as likely as another, so a graph over the rows is built for the queries that come; R turns the rows into their principal
 axes, so that the leading coordinates carry most of the score. c is the mean row: it decides nothing.
+Sums of float32 products are taken block by block, in order, and BLAS has one thread (one_blas_thread): the same layer gives
+the same frame in every process of a machine, whatever `threads` is.
 graph_rows() is the inner-product-preserving transform [y; bias; sqrt(U^2 - |y|^2 - bias^2)] of Zhang et al., "Navigating with
 Graph Representations for Fast and Scalable Decoding of Neural Language Models" (NeurIPS 2018).
 """
@@ -16,12 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from decoder.kernels.dots import FLOAT16, FLOAT32
 from decoder.output_layer import OutputLayer
+from decoder.threads import each_part, one_blas_thread
 from index.codes import encode_int8
 from index.graph import GraphRows
 
@@ -35,6 +40,7 @@ BIAS_COORDINATES = 16
 """A row's bias is spread over so many coordinates: in one it would set the scale of the whole int8 row."""
 
 Floats = NDArray[np.float32]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,7 @@ def fit_frame(
     width: int | None = None,
     lead: int,
     seed: int,
+    threads: int = 1,
     on_block: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[Frame, RowFrame]:
     """The frame of a layer. states: float32 (n, d) calibration states; None leaves states as they are.
@@ -123,23 +130,28 @@ def fit_frame(
     """
     dim = layer.dim
     mean = np.zeros(dim) if states is None else states.mean(axis=0, dtype=np.float64)
-    spread, narrow = _whitening(states, mean, dim)
     weights = np.ones(layer.vocab_size) if frequency is None else np.sqrt(frequency + 0.3)
     weights /= weights.sum()
-    centre, second = np.zeros(dim), np.zeros((dim, dim))
-    for start, rows in row_blocks(layer):
+
+    def moments(start: int, rows: Floats) -> tuple[Floats, Floats]:
         some = weights[start : start + len(rows)].astype(np.float32)
-        centre += (some @ rows).astype(np.float64)
-        second += (rows.T @ (rows * some[:, None])).astype(np.float64)
-        on_block(start + len(rows), layer.vocab_size)
-    second -= np.outer(centre, centre)
-    _, turned = np.linalg.eigh(spread.T @ second @ spread)
-    turned = turned[:, ::-1].copy()
-    turned[:, :lead] = turned[:, :lead] @ _any_rotation(min(lead, dim), seed)
-    kept = dim if width is None else min(width, dim)
-    mean32, centre32 = mean.astype(np.float32), centre.astype(np.float32)
-    projection = _at_least(LEAST_WIDTH, (narrow @ turned)[:, :kept].T)
-    axes = _at_least(LEAST_WIDTH, (spread @ turned).T).T
+        return some @ rows, rows.T @ (rows * some[:, None])
+
+    with one_blas_thread():
+        spread, narrow = _whitening(states, mean, dim)
+        centre, second = np.zeros(dim), np.zeros((dim, dim))
+        for end, (first, squares) in each_block(layer, moments, threads):
+            centre += first
+            second += squares
+            on_block(end, layer.vocab_size)
+        second -= np.outer(centre, centre)
+        _, turned = np.linalg.eigh(spread.T @ second @ spread)
+        turned = turned[:, ::-1].copy()
+        turned[:, :lead] = turned[:, :lead] @ _any_rotation(min(lead, dim), seed)
+        kept = dim if width is None else min(width, dim)
+        mean32, centre32 = mean.astype(np.float32), centre.astype(np.float32)
+        projection = _at_least(LEAST_WIDTH, (narrow @ turned)[:, :kept].T)
+        axes = _at_least(LEAST_WIDTH, (spread @ turned).T).T
     return Frame(mean32, centre32, projection), RowFrame(mean32, centre32, np.ascontiguousarray(axes))
 
 
@@ -150,10 +162,20 @@ def _at_least(least: int, coordinates: NDArray[np.float64]) -> Floats:
     return out
 
 
-def row_blocks(layer: OutputLayer) -> Iterator[tuple[int, Floats]]:
-    """(first token id, rows float32 (<= BLOCK_ROWS, d)) over all real tokens."""
-    for start in range(0, layer.vocab_size, BLOCK_ROWS):
-        yield start, layer.rows(np.arange(start, min(start + BLOCK_ROWS, layer.vocab_size)))
+def each_block(layer: OutputLayer, work: Callable[[int, Floats], Result], threads: int) -> Iterator[tuple[int, Result]]:
+    """(id after the last token, work(first token id, rows float32 (<= BLOCK_ROWS, d))) of all real tokens, in order.
+
+    `threads` blocks at a time: callers hold one_blas_thread, so that no more threads than that work.
+    """
+
+    def of_block(start: int) -> tuple[int, Result]:
+        end = min(start + BLOCK_ROWS, layer.vocab_size)
+        return end, work(start, layer.rows(np.arange(start, end)))
+
+    starts = range(0, layer.vocab_size, BLOCK_ROWS)
+    for at in range(0, len(starts), threads):
+        group = starts[at : at + threads]
+        yield from each_part(lambda part, group=group: of_block(group[part]), len(group))
 
 
 def graph_rows(coordinates: Floats, biases: Floats, *, longest: float, middle: float) -> GraphRows:

@@ -7,6 +7,7 @@ walked(), screened()   what a kernel of either kind, compiled or not, answers
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from decoder.candidates import Candidates, Effort
 from decoder.entries import Entries
 from decoder.output_layer import OutputLayer
 from decoder.preview import Preview
-from decoder.transform import Frame, Projection, fit_frame, row_blocks
+from decoder.transform import Frame, Projection, each_block, fit_frame
 from index.kernels.walk import visited_slots
 
 
@@ -53,9 +54,12 @@ def small_decoder(
     calibration = random_states(200, dim, seed=seed + 1) * np.linspace(0.3, 1.5, dim, dtype=np.float32)
     frame, rows = fit_frame(layer, calibration, width=width, lead=lead, seed=seed)
     preview = Preview.empty(V, width=frame.width, lead=lead)
-    for start, weight in row_blocks(layer):
+
+    def fill(start: int, weight: np.ndarray) -> None:
         part = slice(start, start + len(weight))
         preview.fill(start, rows.coordinates(weight), rows.biases(weight, layer.bias[part]))
+
+    deque(each_block(layer, fill, 1))
     generator = np.random.default_rng(seed + 2)
     links = generator.integers(0, V, (V, degree)).astype(np.int32)
     links[:, 0] = (np.arange(V) + 1) % V  # every row can be reached

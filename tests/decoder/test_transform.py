@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from layer_oracle import logits64, random_layer, random_states
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from decoder.kernels.dots import FLOAT16, FLOAT32
 from decoder.kernels.frame import project
 from decoder.output_layer import OutputLayer
-from decoder.transform import LEAST_WIDTH, Frame, Projection, fit_frame, graph_rows, row_blocks
+from decoder.transform import LEAST_WIDTH, Frame, Projection, each_block, fit_frame, graph_rows
 
 
 def calibration(n: int, dim: int, seed: int = 7) -> np.ndarray:
@@ -103,10 +104,33 @@ def test_progress_is_told_block_by_block():
     assert told == [(8192, 9000), (9000, 9000)]
 
 
-def test_row_blocks_leave_padding_out():
-    layer = random_layer(9000, 4, vocab_size=8999)
-    blocks = list(row_blocks(layer))
-    assert [start for start, _ in blocks] == [0, 8192] and sum(len(rows) for _, rows in blocks) == 8999
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_blocks_come_in_order_and_leave_padding_out(threads):
+    layer = random_layer(20_000, 4, vocab_size=19_999)
+    blocks = list(each_block(layer, lambda start, rows: (start, len(rows)), threads))
+    assert blocks == [(8192, (0, 8192)), (16384, (8192, 8192)), (19_999, (16384, 3615))]
+
+
+def test_what_fails_in_a_block_is_told():
+    def fail(start: int, rows: np.ndarray) -> None:
+        raise ZeroDivisionError(start)
+
+    with pytest.raises(ZeroDivisionError, match="8192"):
+        list(each_block(random_layer(9000, 4), lambda start, rows: None if start == 0 else fail(start, rows), 2))
+
+
+@pytest.mark.parametrize(("size", "dim"), [(20_000, 192), (3000, 24), (9000, 576)])
+def test_a_frame_has_the_same_bits_for_any_number_of_threads(size, dim):
+    """Sizes at which BLAS of one processor or another splits products or decompositions among its threads."""
+    layer, states = random_layer(size, dim, "float32"), calibration(3000, dim)
+    seen = set()
+    for blas, threads in ((1, 1), (2, 1), (2, 2), (4, 3)):
+        with threadpool_limits(blas, user_api="blas"):
+            frame, rows = fitted(layer, states, threads=threads)
+            assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {blas}
+        arrays = (frame.mean, frame.centre, frame.projection, rows.axes)
+        seen.add(b"".join(array.tobytes() for array in arrays))
+    assert len(seen) == 1
 
 
 @pytest.mark.parametrize("biases", ["none", "some", "large"])

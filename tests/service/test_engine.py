@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections import deque
@@ -295,10 +296,14 @@ def test_s46_readiness_follows_the_pool(fake_client, monkeypatch):
 def test_s56_descriptors_are_counted_before_they_run_out(engine, monkeypatch):
     import resource
 
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
+    # What other tests of this process hold open counts too, so the limit leaves room for a few collections above that.
+    limit = len(os.listdir("/proc/self/fd")) + 64
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
     created = iter(range(64))
-    with pytest.raises(NoRoomError, match="is 64"):
+    with pytest.raises(NoRoomError, match=f"is {limit}"):
         deque(engine.create(f"c{number}", size=1, distance="Dot", config=b"{}") for number in created)
-    assert 1 <= next(created) < 20
-    assert engine.exists("c0")
+    refused = next(created) - 1
+    assert 5 <= refused < 20
+    assert engine.exists(f"c{refused - 1}")
+    assert not engine.exists(f"c{refused}")
     assert NoRoomError.status == 507
