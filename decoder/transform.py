@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -168,14 +169,15 @@ def each_block(layer: OutputLayer, work: Callable[[int, Floats], Result], thread
     `threads` blocks at a time: callers hold one_blas_thread, so that no more threads than that work.
     """
 
-    def of_block(start: int) -> tuple[int, Result]:
+    def of_block(group: range, part: int) -> tuple[int, Result]:
+        start = group[part]
         end = min(start + BLOCK_ROWS, layer.vocab_size)
         return end, work(start, layer.rows(np.arange(start, end)))
 
     starts = range(0, layer.vocab_size, BLOCK_ROWS)
     for at in range(0, len(starts), threads):
         group = starts[at : at + threads]
-        yield from each_part(lambda part, group=group: of_block(group[part]), len(group))
+        yield from each_part(partial(of_block, group), len(group))
 
 
 def graph_rows(coordinates: Floats, biases: Floats, *, longest: float, middle: float) -> GraphRows:

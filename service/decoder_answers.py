@@ -23,9 +23,8 @@ from service.errors import BodyTooLargeError, MalformedError
 from service.hidden_states import require_batch
 
 if TYPE_CHECKING:
-    from decoder.head import OpenDecoder
-
     from decoder.answers import Sampled, TopK
+    from decoder.head import OpenDecoder
     from service.decoders import DecoderLease
 
 ENTRIES_MAX = 1 << 21

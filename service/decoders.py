@@ -32,7 +32,6 @@ from service.settings import Settings
 
 if TYPE_CHECKING:
     from decoder.head import OpenDecoder
-
     from service.text.model import TextModel
 
 log = logging.getLogger("fullview.decoders")

@@ -25,7 +25,6 @@ from service.readers import Readers
 
 if TYPE_CHECKING:
     from decoder.head import OpenDecoder
-
     from service.text.model import TextModel
 
 log = logging.getLogger("fullview.decoders")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import threading
 from collections import deque
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -297,7 +297,7 @@ def test_s56_descriptors_are_counted_before_they_run_out(engine, monkeypatch):
     import resource
 
     # What other tests of this process hold open counts too, so the limit leaves room for a few collections above that.
-    limit = len(os.listdir("/proc/self/fd")) + 64
+    limit = sum(1 for _ in Path("/proc/self/fd").iterdir()) + 64
     monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
     created = iter(range(64))
     with pytest.raises(NoRoomError, match=f"is {limit}"):
