@@ -17,6 +17,7 @@ import msgspec
 
 from decoder.readers.gguf_file import open_gguf
 from index.errors import SourceError
+from service.text.pieces import Writing, piece_bytes, shown
 
 FILES = ("words.json", "tokens.json", "tokenizer.json", "vocab.json")
 """What is looked for beside a weight or in a model's folder; the first one counts."""
@@ -110,37 +111,5 @@ def _by_id(path: Path, pairs: Any) -> list[str]:
 
 
 def _readable(pieces: Sequence[str], *, byte_level: bool) -> list[str]:
-    if byte_level:
-        return [_of_bytes(piece) for piece in pieces]
-    return [_byte_piece(piece) or piece.replace("\u2581", " ") for piece in pieces]
-
-
-def _byte_piece(piece: str) -> str | None:
-    """SentencePiece's spelling of a single byte, <0x0A>."""
-    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
-        return _text(bytes([int(piece[3:5], 16)]))
-    return None
-
-
-def _of_bytes(piece: str) -> str:
-    """A piece of a byte-level vocabulary, which spells each byte as one visible character."""
-    if any(character not in _BYTE_OF for character in piece):
-        return piece  # a special token
-    return _text(bytes(_BYTE_OF[character] for character in piece))
-
-
-def _text(content: bytes) -> str:
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in content)
-
-
-def _byte_characters() -> dict[str, int]:
-    """GPT-2's alphabet: printable bytes stand for themselves, the others for characters from U+0100 on."""
-    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in shown]
-    return {chr(byte): byte for byte in shown} | {chr(256 + place): byte for place, byte in enumerate(hidden)}
-
-
-_BYTE_OF = _byte_characters()
+    writing: Writing = "byte_level" if byte_level else "spaces"
+    return [shown(piece_bytes(piece, writing)) for piece in pieces]

@@ -53,7 +53,7 @@ def make_pieces(
             bytes_of.append(b"")
             names.append(text)
         else:
-            piece = text.encode() if token_id in added else _read(text, writing)
+            piece = text.encode() if token_id in added else piece_bytes(text, writing)
             bytes_of.append(piece)
             names.append(shown(piece))
     return Pieces(tuple(bytes_of), tuple(names), frozenset(special))
@@ -96,7 +96,8 @@ def _steps(decoder: Any) -> Iterator[dict[str, Any]]:
         yield decoder
 
 
-def _read(word: str, writing: Writing) -> bytes:
+def piece_bytes(word: str, writing: Writing) -> bytes:
+    """The bytes for which a vocabulary's word stands; a word that is not of that writing stands for itself."""
     if writing == "byte_level":
         if all(character in _BYTE_OF for character in word):
             return bytes(_BYTE_OF[character] for character in word)
