@@ -5,7 +5,9 @@ uniform                 random numbers that are a function of the state and the 
 estimate_error          how far estimates are from exact logits, by the reranked rows
 sum_seen, add_ties      the estimated mass of rows that were scored and not reranked
 sample_seen             a systematic sample of them, in proportion to their estimated mass
+mass_seen               the last three of one state: what its walk or screen saw
 combine                 all strata to log Z and its standard error
+sum_up                  the same, after the exact logits of the sampled rows
 
 Strata of the sum of exp(logit - top): the reranked rows, exact. The other scored rows: the sum of their estimates, corrected,
 where a sample of them was rescored, by the mean ratio of exact to estimated mass (unbiased: the sample is drawn in
@@ -20,7 +22,7 @@ import numpy as np
 from numba import njit
 
 from decoder.kernels.exponent import exp_below_zero
-from decoder.kernels.score import finish_one
+from decoder.kernels.score import exact_logits, finish_one
 
 FEW = 1e-5
 """No standard error is below it: a logit summed in float32 is that uncertain itself."""
@@ -125,6 +127,22 @@ def add_ties(
 
 
 @njit(cache=True, nogil=True)
+def mass_seen(
+    logit: Any, who: Any, near: Any, known: Any, rows: Any, distances: Any, count: Any, offset: Any, scale: Any,
+    softcap: Any, masses: Any,
+) -> Any:  # fmt: skip
+    """(largest exact logit, error of estimates, their mass, their squares) of rows[:count], `known` of which are reranked.
+
+    who, logit, near: the reranked rows, their exact logits and distances; masses[j] becomes the mass of rows[j].
+    """
+    spread = estimate_error(logit, near, offset, scale, softcap, known)
+    top = logit[:known].max()
+    total, squares = sum_seen(distances, count, near[known - 1], offset, scale, softcap, top, masses)
+    more, their_squares = add_ties(rows, distances, count, who, near, known, offset, scale, softcap, top, masses)
+    return top, spread, total + more, squares + their_squares
+
+
+@njit(cache=True, nogil=True)
 def sample_seen(
     rows: Any, masses: Any, count: Any, total: Any, draws: Any, start: Any, who: Any, weights: Any, times: Any
 ) -> Any:
@@ -216,3 +234,19 @@ def combine(
         if drawn > 1:
             variance += rest * np.float64(rest) * (spread / (drawn - 1)) / drawn * (1.0 - drawn / np.float64(rest))
     return np.float64(top) + np.log(whole), max(np.sqrt(variance) / whole, FEW)
+
+
+@njit(cache=True, nogil=True)
+def sum_up(
+    weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, state: Any, who: Any, logit: Any, weight_of: Any,
+    known: Any, sampled: Any, count: Any, times: Any, total: Any, squares: Any, spread: Any, drawn_from: Any, draws: Any,
+    rest: Any, exps: Any,
+) -> Any:  # fmt: skip
+    """combine() once who[known:count] are drawn: their exact logits, and the weights of who[known + sampled:count]."""
+    first = known + sampled
+    for j in range(first, count):
+        weight_of[j] = np.float64(rest) / (count - first)
+    exact_logits(weight, kind, bias, scale, softcap, state, who, known, count, logit)
+    return combine(
+        logit[:count], weight_of[:count], known, sampled, times, total, squares, spread, drawn_from, draws, rest, exps
+    )

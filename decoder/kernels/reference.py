@@ -78,6 +78,14 @@ def finish_logits(raw: Any, scale: Any, softcap: Any, out: Any) -> None:
     out[:] = [finish_one(value, scale, softcap) for value in raw]
 
 
+def exact_logits(
+    weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, state: Any, ids: Any, first: Any, last: Any, out: Any
+) -> None:
+    """out[j] = the logit of ids[j] for first <= j < last."""
+    score_rows(weight, kind, bias, state, ids, first, last, out)
+    finish_in_place(out[first:last], scale, softcap)
+
+
 def all_logits(weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, states: Any, out: Any) -> None:
     """out[s, v] = logit of token v under state s."""
     ids = np.arange(out.shape[1])

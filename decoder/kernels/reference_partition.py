@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from decoder.kernels.partition import FEW, HIGHEST
-from decoder.kernels.reference import exp_below_zero, finish_one
+from decoder.kernels.reference import exact_logits, exp_below_zero, finish_one
 
 _WORD = (1 << 64) - 1
 
@@ -78,6 +78,18 @@ def add_ties(
     return float(wide.sum()), float((wide**2).sum())
 
 
+def mass_seen(
+    logit: Any, who: Any, near: Any, known: Any, rows: Any, distances: Any, count: Any, offset: Any, scale: Any,
+    softcap: Any, masses: Any,
+) -> Any:  # fmt: skip
+    """(largest exact logit, error of estimates, their mass, their squares)."""
+    spread = estimate_error(logit, near, offset, scale, softcap, known)
+    top = logit[:known].max()
+    total, squares = sum_seen(distances, count, near[known - 1], offset, scale, softcap, top, masses)
+    more, their_squares = add_ties(rows, distances, count, who, near, known, offset, scale, softcap, top, masses)
+    return top, spread, total + more, squares + their_squares
+
+
 def sample_seen(
     rows: Any, masses: Any, count: Any, total: Any, draws: Any, start: Any, who: Any, weights: Any, times: Any
 ) -> Any:
@@ -126,3 +138,18 @@ def combine(
         if len(others) > 1:
             variance += rest**2 * others.var(ddof=1) / len(others) * (1 - len(others) / rest)
     return top + np.log(whole), max(np.sqrt(variance) / whole, FEW)
+
+
+def sum_up(
+    weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, state: Any, who: Any, logit: Any, weight_of: Any,
+    known: Any, sampled: Any, count: Any, times: Any, total: Any, squares: Any, spread: Any, drawn_from: Any, draws: Any,
+    rest: Any, exps: Any,
+) -> Any:  # fmt: skip
+    """combine() once who[known:count] are drawn."""
+    first = known + sampled
+    weight_of[first:count] = rest / max(1, count - first)
+    exact_logits(weight, kind, bias, scale, softcap, state, who, known, count, logit)
+    return combine(
+        logit[:count], weight_of[:count], known, sampled, times, total, squares, spread, drawn_from, draws, rest,
+        exps[:count],
+    )  # fmt: skip

@@ -6,18 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from decoder.kernels.reference import finish_logits, score_rows
+from decoder.kernels.reference import exact_logits
 from decoder.kernels.reference_frame import into_frame, quantise
-from decoder.kernels.reference_partition import (
-    add_ties,
-    combine,
-    draw,
-    estimate_error,
-    sample_seen,
-    state_seed,
-    sum_seen,
-    uniform,
-)
+from decoder.kernels.reference_partition import draw, mass_seen, sample_seen, state_seed, sum_seen, sum_up, uniform
 from decoder.kernels.reference_select import best_first, divide, keep_best, passing_rows, spread
 from decoder.kernels.walk import DRAWS_MOST
 
@@ -149,8 +140,7 @@ def screen_states(
         near = np.empty(keep, np.float32)
         known = keep_best(distances, p, passed, keep, who[s], near)
         weights[s, :known] = 1.0
-        score_rows(stored, kind, bias, state, who[s], 0, known, logits[s])
-        finish_logits(logits[s, :known], scale, softcap, logits[s, :known])
+        exact_logits(stored, kind, bias, scale, softcap, state, who[s], 0, known, logits[s])
         exact[s], counts[s], scored[s] = known, known, V
         if middle or tail:
             layer = stored, kind, bias, scale, softcap
@@ -171,14 +161,12 @@ def _log_z(
     layer: Any, state: Any, offset: Any, near: Any, known: Any, seen: Any, effort: Any, masses: Any, who: Any,
     logit: Any, weight_of: Any,
 ) -> Any:  # fmt: skip
-    weight, kind, bias, scale, softcap = layer
+    *_, scale, softcap = layer
     passed, distances, p, band_values, m, values, bound = seen
     middle, tail, whole, random = effort
-    spread_of = estimate_error(logit, near, offset, scale, softcap, known)
-    top = logit[:known].max()
-    total, squares = sum_seen(distances, p, near[known - 1], offset, scale, softcap, top, masses)
-    more, their_squares = add_ties(passed, distances, p, who, near, known, offset, scale, softcap, top, masses)
-    total, squares = total + more, squares + their_squares
+    top, spread_of, total, squares = mass_seen(
+        logit, who, near, known, passed, distances, p, offset, scale, softcap, masses
+    )
     times, sampled, drawn_from = np.empty(max(middle, 1), np.int32), 0, 0.0
     if middle:
         random, start = uniform(random)
@@ -191,11 +179,8 @@ def _log_z(
         )
     first, rest = known + sampled, len(values) - m
     count = sample_above(values, bound, rest, random, who, first, first + min(tail, rest))
-    weight_of[first:count] = rest / max(1, count - first)
-    score_rows(weight, kind, bias, state, who, known, count, logit)
-    finish_logits(logit[known:count], scale, softcap, logit[known:count])
-    z, error = combine(
-        logit[:count], weight_of[:count], known, sampled, times, total, squares, spread_of, drawn_from, middle, rest,
-        np.empty(count),
+    z, error = sum_up(
+        *layer, state, who, logit, weight_of, known, sampled, count, times, total, squares, spread_of, drawn_from, middle,
+        rest, np.empty(count),
     )  # fmt: skip
     return count, z, error

@@ -6,18 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from decoder.kernels.reference import finish_logits, score_rows
+from decoder.kernels.reference import exact_logits
 from decoder.kernels.reference_frame import into_frame, nearest_centroid
-from decoder.kernels.reference_partition import (
-    add_ties,
-    combine,
-    draw,
-    estimate_error,
-    sample_seen,
-    state_seed,
-    sum_seen,
-    uniform,
-)
+from decoder.kernels.reference_partition import draw, mass_seen, sample_seen, state_seed, sum_up, uniform
 from decoder.kernels.reference_screen import distances_of, typed
 from decoder.kernels.reference_select import best_first
 from decoder.kernels.walk import DRAWS_MOST
@@ -126,8 +117,7 @@ def walk_states(
         best, seen = walked(far, links, entries[:m], beam, room)
         known = min(keep, len(best))
         who[s, :known], weights[s, :known] = best[:known], 1.0
-        score_rows(stored, kind, bias, state, who[s], 0, known, logits[s])
-        finish_logits(logits[s, :known], scale, softcap, logits[s, :known])
+        exact_logits(stored, kind, bias, scale, softcap, state, who[s], 0, known, logits[s])
         exact[s], counts[s], scored[s] = known, known, len(seen)
         if middle or tail:
             layer = stored, kind, bias, scale, softcap
@@ -139,14 +129,11 @@ def walk_states(
 
 
 def _log_z(layer: Any, state: Any, around: Any, effort: Any, who: Any, logit: Any, weight_of: Any) -> Any:
-    weight, kind, bias, scale, softcap = layer
+    *_, scale, softcap = layer
     offset, near, known, seen, far = around
     V, middle, tail, random = effort
-    spread = estimate_error(logit, near, offset, scale, softcap, known)
-    top, masses = logit[:known].max(), np.empty(len(seen), np.float32)
-    total, squares = sum_seen(far, len(seen), near[known - 1], offset, scale, softcap, top, masses)
-    more, their_squares = add_ties(seen, far, len(seen), who, near, known, offset, scale, softcap, top, masses)
-    total, squares = total + more, squares + their_squares
+    masses = np.empty(len(seen), np.float32)
+    _, spread, total, squares = mass_seen(logit, who, near, known, seen, far, len(seen), offset, scale, softcap, masses)
     times, sampled, drawn_from = np.empty(max(middle, 1), np.int32), 0, 0.0
     if middle:
         random, start = uniform(random)
@@ -155,11 +142,8 @@ def _log_z(layer: Any, state: Any, around: Any, effort: Any, who: Any, logit: An
     first, rest = known + sampled, V - len(seen)
     table = (np.uint64(1) << np.uint64(32)) | seen.astype(np.uint64)
     count = sample_unseen(table, None, 1, V, rest, random, who, first, first + min(tail, rest))
-    weight_of[first:count] = rest / max(1, count - first)
-    score_rows(weight, kind, bias, state, who, known, count, logit)
-    finish_logits(logit[known:count], scale, softcap, logit[known:count])
-    z, error = combine(
-        logit[:count], weight_of[:count], known, sampled, times, total, squares, spread, drawn_from, middle, rest,
-        np.empty(count),
+    z, error = sum_up(
+        *layer, state, who, logit, weight_of, known, sampled, count, times, total, squares, spread, drawn_from, middle,
+        rest, np.empty(count),
     )  # fmt: skip
     return count, z, error

@@ -2,6 +2,7 @@
 
 score_rows      raw logits w . h + b of chosen rows, for kernels and for Python alike
 finish_one      scale and soft-cap of one of them, finish_in_place and finish_logits of many
+exact_logits    both, one after the other
 
 Every mode ends here or sums in the same order (dots.py), so a token's logit has the same bits in a walk, a screen and an
 exact scan, alone and in a batch. Chosen rows lie anywhere in memory and each costs a cache miss or several, so rows are
@@ -114,3 +115,12 @@ def finish_logits(raw: Any, scale: Any, softcap: Any, out: Any) -> None:
     for i in range(raw.shape[0]):
         out[i] = raw[i]
     finish_in_place(out, scale, softcap)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def exact_logits(
+    weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, state: Any, ids: Any, first: Any, last: Any, out: Any
+) -> None:
+    """out[j] = the logit of ids[j] for first <= j < last, as score_rows() and finish_logits() make it."""
+    score_rows(weight, kind, bias, state, ids, first, last, out)
+    finish_in_place(out[first:last], scale, softcap)

@@ -14,17 +14,8 @@ import numpy as np
 from numba import njit
 
 from decoder.kernels.frame import into_frame, quantise
-from decoder.kernels.partition import (
-    add_ties,
-    combine,
-    draw,
-    estimate_error,
-    sample_seen,
-    state_seed,
-    sum_seen,
-    uniform,
-)
-from decoder.kernels.score import finish_logits, score_rows
+from decoder.kernels.partition import draw, mass_seen, sample_seen, state_seed, sum_seen, sum_up, uniform
+from decoder.kernels.score import exact_logits
 from decoder.kernels.select import SAMPLE, best_first, divide, keep_best, nth_smallest, passing_rows
 from decoder.kernels.walk import DRAWS_MOST
 from index.kernels.intrinsics import prefetch
@@ -247,8 +238,7 @@ def screen_states(
         score_codes(codes, scalars, plane, query_scale, query_sum, passed, p, distances)
         known = keep_best(distances, p, passed, keep, mine, near)
         weights[s, :known] = 1.0
-        score_rows(weight, kind, bias, state, mine, 0, known, logit)
-        finish_logits(logit[:known], scale, softcap, logit[:known])
+        exact_logits(weight, kind, bias, scale, softcap, state, mine, 0, known, logit)
         exact[s] = counts[s] = known
         scored[s] = codes.shape[0]
         if known > 0 and (middle > 0 or tail > 0):
@@ -287,12 +277,9 @@ def _log_z(
 
     passed[:p] were scored by all coordinates, passed[p:m] by the leading ones, whose distances are band_values[:m - p].
     """
-    spread = estimate_error(logit, near, offset, scale, softcap, known)
-    top = logit[:known].max()
-    total, squares = sum_seen(distances, p, near[known - 1], offset, scale, softcap, top, masses)
-    more, their_squares = add_ties(passed, distances, p, who, near, known, offset, scale, softcap, top, masses)
-    total += more
-    squares += their_squares
+    top, spread, total, squares = mass_seen(
+        logit, who, near, known, passed, distances, p, offset, scale, softcap, masses
+    )
     sampled = 0
     drawn_from = 0.0
     if middle > 0:
@@ -311,11 +298,8 @@ def _log_z(
     first = known + sampled
     rest = values.shape[0] - m
     count = sample_above(values, outer, rest, random, who, first, first + min(tail, rest))
-    for j in range(first, count):
-        weight_of[j] = np.float64(rest) / (count - first)
-    score_rows(weight, kind, bias, state, who, known, count, logit)
-    finish_logits(logit[known:count], scale, softcap, logit[known:count])
-    log_z, error = combine(
-        logit[:count], weight_of[:count], known, sampled, times, total, squares, spread, drawn_from, middle, rest, exps
-    )
+    log_z, error = sum_up(
+        weight, kind, bias, scale, softcap, state, who, logit, weight_of, known, sampled, count, times, total, squares,
+        spread, drawn_from, middle, rest, exps,
+    )  # fmt: skip
     return count, log_z, error

@@ -13,17 +13,8 @@ import numpy as np
 from numba import njit
 
 from decoder.kernels.frame import into_frame, nearest_centroid
-from decoder.kernels.partition import (
-    add_ties,
-    combine,
-    draw,
-    estimate_error,
-    sample_seen,
-    state_seed,
-    sum_seen,
-    uniform,
-)
-from decoder.kernels.score import finish_logits, score_rows
+from decoder.kernels.partition import draw, mass_seen, sample_seen, state_seed, sum_up, uniform
+from decoder.kernels.score import exact_logits
 from decoder.kernels.select import best_first
 from index.kernels.walk import visit, walk_one
 
@@ -157,8 +148,7 @@ def walk_states(
         known = min(keep, found)
         mine[:known] = rows[:known]
         weights[s, :known] = 1.0
-        score_rows(weight, kind, bias, state, mine, 0, known, logit)
-        finish_logits(logit[:known], scale, softcap, logit[:known])
+        exact_logits(weight, kind, bias, scale, softcap, state, mine, 0, known, logit)
         exact[s] = counts[s] = known
         scored[s] = seen
         if known > 0 and (middle > 0 or tail > 0):
@@ -178,14 +168,9 @@ def _log_z(
     tail: Any, random: Any, masses: Any, times: Any, exps: Any, who: Any, logit: Any, weight_of: Any,
 ) -> Any:  # fmt: skip
     """(rows in who, log Z, its standard error), after `known` rows of one walk were reranked; the sampled rows are added."""
-    spread = estimate_error(logit, distances, offset, scale, softcap, known)
-    top = logit[:known].max()
-    total, squares = sum_seen(seen_distances, seen, distances[known - 1], offset, scale, softcap, top, masses)
-    more, their_squares = add_ties(
-        seen_rows, seen_distances, seen, rows, distances, known, offset, scale, softcap, top, masses
+    _, spread, total, squares = mass_seen(
+        logit, who, distances, known, seen_rows, seen_distances, seen, offset, scale, softcap, masses
     )
-    total += more
-    squares += their_squares
     sampled = 0
     drawn_from = 0.0
     if middle > 0:
@@ -198,11 +183,8 @@ def _log_z(
     rest = total_rows - seen
     mask = np.uint32(visited.shape[0] - 1)
     count = sample_unseen(visited, mask, mark, total_rows, rest, random, who, first, first + min(tail, rest))
-    for j in range(first, count):
-        weight_of[j] = np.float64(rest) / (count - first)
-    score_rows(weight, kind, bias, state, who, known, count, logit)
-    finish_logits(logit[known:count], scale, softcap, logit[known:count])
-    log_z, error = combine(
-        logit[:count], weight_of[:count], known, sampled, times, total, squares, spread, drawn_from, middle, rest, exps
-    )
+    log_z, error = sum_up(
+        weight, kind, bias, scale, softcap, state, who, logit, weight_of, known, sampled, count, times, total, squares,
+        spread, drawn_from, middle, rest, exps,
+    )  # fmt: skip
     return count, log_z, error
