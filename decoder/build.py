@@ -26,13 +26,13 @@ from decoder.operating_points import DecoderPoint, pick
 from decoder.options import DecoderOptions
 from decoder.output_layer import OutputLayer
 from decoder.planner import BATCHES
-from decoder.preview import Preview
+from decoder.preview import LEAD_STEP, Preview
 from decoder.report import DecoderReport, in_degree_summary
 from decoder.screen import Screener
 from decoder.shaping import in_degrees, link_to_weak, shape_links, weak_rows
 from decoder.store import DECODER, DecoderParts, read_decoder, write_decoder
 from decoder.threads import one_blas_thread, usable_cores
-from decoder.transform import LEAST_WIDTH, Frame, Projection, RowFrame, each_block, fit_frame, graph_rows
+from decoder.transform import Frame, Projection, RowFrame, each_block, fit_frame, graph_rows
 from decoder.tune import Truth, measure_curve
 from decoder.walk import Walker
 from index.disk import as_disk_full, require_room
@@ -52,6 +52,9 @@ ENOUGH_LINKS = 32
 """Rows with fewer links to them get more, where there is room."""
 ALL_FOUND = 0.999
 """Recall above which a curve is not followed further."""
+LEAD_SHARE = (4, 9)
+MOST_LEAD = 512
+"""Leading coordinates that the screen scans: that share of all, at most so many."""
 SMALL = 64
 """Vocabularies up to this size need no graph: every mode but exact would only cost."""
 
@@ -168,9 +171,9 @@ class _Build:
 
     @property
     def _lead(self) -> int:
-        dim = self.layer.dim
-        lead = self.options.lead or min(max(dim * 2 // 7, 64), 160)
-        return max(LEAST_WIDTH, min(lead, self.options.width or dim, dim) // LEAST_WIDTH * LEAST_WIDTH)
+        lead = self.options.lead or min(self.layer.dim * LEAD_SHARE[0] // LEAD_SHARE[1], MOST_LEAD)
+        widest = self.options.width or self.layer.dim
+        return -(-min(lead, widest) // LEAD_STEP) * LEAD_STEP
 
     def _codes(self, frame: Frame, row_frame: RowFrame, threads: int) -> tuple[Preview, GraphRows]:
         """The preview, and the rows for the graph: two passes over the weight, as the second needs the longest row."""

@@ -16,15 +16,14 @@ class Effort:
     """How much one call looks at.
 
     width: beam of a walk, or rows that a screen scores by all coordinates; rerank: rows scored exactly; middle, tail: rows
-    rescored for log Z, of those scored and of all others, 0 where log Z is not asked for; band: rows of a screen beyond
-    `width` from which some of `middle` are drawn.
+    drawn for log Z, 0 where it is not asked for: a walk draws `middle` from the rows it scored and `tail` from all others, a
+    screen, which scores all, `middle` from all.
     """
 
     width: int
     rerank: int
     middle: int = 0
     tail: int = 0
-    band: int = 0
 
 
 @dataclass(frozen=True, slots=True)

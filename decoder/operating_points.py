@@ -22,7 +22,7 @@ from decoder.candidates import Effort
 MEASURED_AT = (1, 10, 100)
 """k at which recall is measured; between them the next larger one counts."""
 TAIL = 256
-"""Tokens sampled for log Z: of a walk from those it did not score; of a screen half from its band, half from the rest."""
+"""Tokens drawn for log Z: of a walk from those it did not score, of a screen from those that did not pass."""
 MIDDLE = 192
 """Rows rescored for log Z from those scored, where codes leave coordinates out."""
 SPARE = 22
@@ -91,5 +91,5 @@ def effort_of(point: DecoderPoint, k: int, *, vocab_size: int, whole_codes: bool
     if not log_z:
         return bare
     if point.mode == "screen":
-        return replace(bare, middle=TAIL // 2, tail=TAIL // 2, band=2 * bare.width)
+        return replace(bare, middle=TAIL)
     return replace(bare, middle=0 if whole_codes else MIDDLE, tail=TAIL)

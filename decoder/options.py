@@ -20,7 +20,7 @@ class DecoderOptions:
     width: int | None = None
     """Coordinates of a code, the leading ones of all; None: all. Fewer are quicker to score and need a wider beam."""
     lead: int | None = None
-    """Leading coordinates that a screen reads of every row: a byte each, a multiple of 16; None: 2/7 of all, 64 to 160."""
+    """Leading coordinates that a screen reads of every row, in steps of 64, half a byte each; None: 4/9, at most 512."""
     degree: int = 56
     """Links of a row that come from the graph and from calibration states: 4 bytes each."""
     room: int = 8
@@ -41,7 +41,7 @@ class DecoderOptions:
         if self.width is not None:
             keep(self, "width", checks.whole("width", self.width, low=16))
         if self.lead is not None:
-            keep(self, "lead", checks.whole("lead", self.lead, low=16) // 16 * 16)
+            keep(self, "lead", checks.whole("lead", self.lead, low=1))
         keep(self, "degree", checks.whole("degree", self.degree, low=4, high=512))
         keep(self, "room", checks.whole("room", self.room, low=0, high=512))
         keep(self, "clusters", checks.whole("clusters", self.clusters, low=1, high=65_536))

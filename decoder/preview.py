@@ -1,11 +1,13 @@
-"""The compressed rows in memory: 8 bits a coordinate, and the leading coordinates once more, side by side, for the screen.
+"""The compressed rows in memory: 8 bits a coordinate, and 4 bits of the leading ones once more, for the screen.
 
-Preview    codes, scalars; lead_codes, lead_scalars
-encode     coordinates and biases of rows -> codes and scalars
+Preview        codes, scalars; lead_codes, lead_scalars
+encode         coordinates and biases of rows -> codes and scalars
+encode_lead    the same for leading codes
 
-An estimate of a row's raw logit, less what is the same for all rows, is bias + scale * <code - 127.5, q>. Scalars hold
-(-2 bias, scale), so that the walk of index.kernels.walk, which looks for the smallest |y|^2 - 2 <y, q>, finds the largest;
-those of the leading codes lie in two rows, for a scan.
+An estimate of a row's raw logit, less what is the same for all rows, is bias + scale * <code - 127.5, q>, of a leading code
+bias + scale * <code - 7.5, q>. Scalars hold (-2 bias, scale), so that the walk of index.kernels.walk, which looks for the
+smallest |y|^2 - 2 <y, q>, finds the largest; those of the leading codes lie in two rows, for a scan. Leading codes are those
+of index.kernels.encode: their scale makes estimates right on average. Byte t holds coordinate t and coordinate lead / 2 + t.
 """
 
 from __future__ import annotations
@@ -16,10 +18,16 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from index.codes import RATIOS
+from index.kernels.encode import encode_rows
 from index.resident import resident_array
 
 MIDDLE = 127.5
 SCANNED_AT_ONCE = 4
+LEAD_BITS = 4
+LEAD_MIDDLE = 7.5
+LEAD_STEP = 64
+"""Leading coordinates come in steps of so many: a scan reads 32 bytes at a time."""
 
 Floats = NDArray[np.float32]
 Codes = NDArray[np.uint8]
@@ -27,7 +35,7 @@ Codes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """codes uint8 (V, width), scalars float32 (V, 2); lead_codes uint8 (V, lead), lead_scalars float32 (2, V)."""
+    """codes uint8 (V, width), scalars float32 (V, 2); lead_codes uint8 (V, lead / 2), lead_scalars float32 (2, V)."""
 
     codes: Codes
     scalars: Floats
@@ -41,8 +49,8 @@ class Preview:
 
     @property
     def lead(self) -> int:
-        """Coordinates of a leading code."""
-        return int(self.lead_codes.shape[1])
+        """Coordinates of a leading code, a multiple of LEAD_STEP; past `width` they are zeros."""
+        return 2 * int(self.lead_codes.shape[1])
 
     @staticmethod
     def of(codes: Codes, scalars: Floats, lead_codes: Codes, lead_scalars: Floats) -> Preview:
@@ -55,13 +63,13 @@ class Preview:
 
     @staticmethod
     def empty(vocab_size: int, *, width: int, lead: int) -> Preview:
-        """Room for all rows; fill() writes them."""
+        """Room for all rows; fill() writes them. lead: a multiple of LEAD_STEP."""
         huge = partial(resident_array, huge_pages=True)
         codes: Codes = huge((vocab_size, width), np.dtype(np.uint8)).view(np.uint8)
         return Preview(
             codes,
             np.empty((vocab_size, 2), np.float32),
-            _room((vocab_size, lead)),
+            _room((vocab_size, lead // 2)),
             np.empty((2, vocab_size), np.float32),
         )
 
@@ -69,7 +77,9 @@ class Preview:
         """Write rows start.. from coordinates float32 (m, >= width) and biases float32 (m,)."""
         rows = slice(start, start + len(coordinates))
         encode(coordinates[:, : self.width], biases, self.codes[rows], self.scalars[rows])
-        encode(coordinates[:, : self.lead], biases, self.lead_codes[rows], self.lead_scalars[:, rows].T)
+        leading = np.zeros((len(coordinates), self.lead), np.float32)
+        leading[:, : self.width] = coordinates[:, : min(self.width, self.lead)]
+        encode_lead(leading, biases, self.lead_codes[rows], self.lead_scalars[:, rows])
 
 
 def _room(shape: tuple[int, ...]) -> Codes:
@@ -85,6 +95,24 @@ def encode(coordinates: Floats, biases: Floats, codes: Codes, scalars: Floats) -
     codes[:] = np.clip(np.rint(coordinates / scale[:, None] + np.float32(MIDDLE)), 0, 255).astype(np.uint8)
     scalars[:, 0] = -2.0 * biases
     scalars[:, 1] = scale
+
+
+def encode_lead(leading: Floats, biases: Floats, codes: Codes, scalars: Floats) -> None:
+    """codes uint8 (m, lead / 2) and scalars float32 (2, m) of leading coordinates float32 (m, lead) with biases (m,)."""
+    ratios = np.array(RATIOS[LEAD_BITS], np.float32)
+    lengths, scales = np.empty(len(leading), np.float32), np.empty(len(leading), np.float32)
+    # Of size 1, for squares of very long rows would overflow.
+    largest = np.maximum(np.abs(leading).max(axis=1), np.float32(1e-20))
+    encode_rows(leading / largest[:, None], LEAD_BITS, ratios, codes, lengths, scales)
+    scalars[0] = -2.0 * biases
+    scalars[1] = scales * largest
+
+
+def decode_lead(codes: Codes, scalars: Floats) -> Floats:
+    """The leading coordinates that codes uint8 (m, lead / 2) with scalars (2, m) stand for, float32 (m, lead)."""
+    levels = np.concatenate([codes & 15, codes >> 4], axis=1).astype(np.float32)
+    values: Floats = (levels - np.float32(LEAD_MIDDLE)) * scalars[1][:, None]
+    return values
 
 
 def decode(codes: Codes, scalars: Floats) -> Floats:

@@ -126,8 +126,8 @@ def fit_frame(
 
     frequency: float64 (V,), how often each token is among the best of a calibration state: rows that answer often weigh
     more where axes are chosen. width: leading coordinates that are kept, None for all; never fewer than LEAST_WIDTH, the
-    rest being zeros. lead: so many leading coordinates are turned among themselves, so that each is as large as the others
-    and eight bits serve all alike.
+    rest being zeros. lead: so many leading coordinates, of those kept, are turned among themselves, so that each is as large
+    as the others and few bits serve all alike.
     """
     dim = layer.dim
     mean = np.zeros(dim) if states is None else states.mean(axis=0, dtype=np.float64)
@@ -148,8 +148,9 @@ def fit_frame(
         second -= np.outer(centre, centre)
         _, turned = np.linalg.eigh(spread.T @ second @ spread)
         turned = turned[:, ::-1].copy()
-        turned[:, :lead] = turned[:, :lead] @ _any_rotation(min(lead, dim), seed)
         kept = dim if width is None else min(width, dim)
+        lead = min(lead, kept)
+        turned[:, :lead] = turned[:, :lead] @ _any_rotation(lead, seed)
         mean32, centre32 = mean.astype(np.float32), centre.astype(np.float32)
         projection = _at_least(LEAST_WIDTH, (narrow @ turned)[:, :kept].T)
         axes = _at_least(LEAST_WIDTH, (spread @ turned).T).T

@@ -69,7 +69,8 @@ def estimate_error(logits: Any, distances: Any, offset: Any, scale: Any, softcap
     return np.sqrt(spread / max(count, 1))
 
 
-@njit(cache=True, nogil=True)
+# error_model: a division that may raise is not vectorised, and tanh divides.
+@njit(cache=True, nogil=True, error_model="numpy")
 def sum_seen(
     distances: Any, count: Any, limit: Any, offset: Any, scale: Any, softcap: Any, top: Any, masses: Any
 ) -> Any:

@@ -6,47 +6,34 @@ from typing import Any
 
 import numpy as np
 
-from decoder.kernels.reference import exact_logits
+from decoder.kernels.partition import HIGHEST
+from decoder.kernels.reference import exact_logits, exp_below_zero, finish_one
 from decoder.kernels.reference_frame import into_frame, quantise
-from decoder.kernels.reference_partition import draw, mass_seen, sample_seen, state_seed, sum_seen, sum_up, uniform
-from decoder.kernels.reference_select import best_first, divide, keep_best, passing_rows, spread
-from decoder.kernels.walk import DRAWS_MOST
+from decoder.kernels.reference_partition import mass_seen, sample_seen, state_seed, sum_up, uniform
+from decoder.kernels.reference_select import best_first, keep_best, passing_rows, threshold
+from decoder.kernels.screen import GROUP
+from decoder.preview import LEAD_MIDDLE, MIDDLE
 
 
-def distances_of(codes: Any, added: Any, scales: Any, levels: Any, query_scale: Any, query_sum: Any) -> Any:
+def distances_of(
+    codes: Any, added: Any, scales: Any, levels: Any, query_scale: Any, query_sum: Any, middle: Any = MIDDLE
+) -> Any:
     """-2 (estimated logit) of every row, float32."""
     dots = codes.astype(np.int64) @ levels.astype(np.int64)
-    return added - np.float32(2.0) * query_scale * scales * (dots.astype(np.float32) - np.float32(127.5) * query_sum)
+    return added - np.float32(2.0) * query_scale * scales * (dots.astype(np.float32) - np.float32(middle) * query_sum)
 
 
-def lead_threshold(
-    codes: Any, biases: Any, scales: Any, plane: Any, query_scale: Any, query_sum: Any, wanted: Any, sample: Any
-) -> Any:
-    """The bound that the wanted share of a sample of rows does not exceed."""
-    total = len(codes)
-    if wanted >= total:
-        return np.float32(np.inf)
-    some = spread(total)
-    far = distances_of(codes[some], biases[some], scales[some], plane[0], query_scale, query_sum)
-    return np.sort(far)[min(len(some) - 1, wanted * len(some) // total)]
+def lead_distances(codes: Any, added: Any, scales: Any, levels: Any, query_scale: Any, query_sum: Any) -> Any:
+    """The same by leading codes: a byte's low half, then its high half."""
+    halves = np.concatenate([codes & 15, codes >> 4], axis=1)
+    return distances_of(halves, added, scales, levels, query_scale, query_sum, LEAD_MIDDLE)
 
 
 def scan_lead(
-    codes: Any,
-    biases: Any,
-    scales: Any,
-    plane: Any,
-    query_scale: Any,
-    query_sum: Any,
-    bound: Any,
-    wide: Any,
-    sums: Any,
-    values: Any,
-    rows: Any,
-) -> Any:
-    """Distances of all rows, and which are within the bound."""
-    values[:] = distances_of(codes, biases, scales, plane[0], query_scale, query_sum)
-    return passing_rows(values, 0, bound, rows, 0)
+    codes: Any, biases: Any, scales: Any, plane: Any, query_scale: Any, query_sum: Any, sums: Any, values: Any
+) -> None:
+    """Distances of all rows."""
+    values[:] = lead_distances(codes, biases, scales, plane[0], query_scale, query_sum)
 
 
 def score_codes(
@@ -57,24 +44,31 @@ def score_codes(
     out[:m] = distances_of(codes[some], scalars[some, 0], scalars[some, 1], plane[0], query_scale, query_sum)
 
 
-def sample_above(values: Any, bound: Any, rest: Any, random: Any, who: Any, first: Any, last: Any) -> Any:
-    """Different rows above the bound: all of them, or as random numbers hit them."""
-    above = [int(row) for row in np.flatnonzero(values > bound)]
-    if last - first == rest:
-        who[first:last] = above
-        return last
-    chosen: list[int] = []
-    waiting = set(above)
-    for _ in range(DRAWS_MOST * (last - first)):
-        if len(chosen) == last - first:
-            break
-        random, bits = draw(random)
-        row = ((int(bits) >> 32) * len(values)) >> 32
-        if row in waiting:
-            waiting.remove(row)
-            chosen.append(row)
-    who[first : first + len(chosen)] = chosen
-    return first + len(chosen)
+def masses_above(values: Any, bound: Any, offset: Any, scale: Any, softcap: Any, top: Any) -> None:
+    """In place: exp(estimated logit - top), 0 where the distance is within the bound."""
+    for j, distance in enumerate(values):
+        logit = finish_one(np.float32(-0.5) * distance + offset, scale, softcap)
+        values[j] = exp_below_zero(min(logit - top, HIGHEST)) if distance > bound else 0.0
+
+
+def sum_groups(masses: Any, sums: Any) -> Any:
+    """Sums of groups of rows, and of all."""
+    for g in range(len(sums)):
+        sums[g] = masses[g * GROUP : (g + 1) * GROUP].sum(dtype=np.float64)
+    return sums.sum()
+
+
+def draw_rows(masses: Any, sums: Any, total: Any, draws: Any, start: Any, who: Any, weights: Any, times: Any) -> Any:
+    """As sample_seen() draws from all rows."""
+    rows = np.arange(len(masses), dtype=np.int32)
+    return sample_seen(rows, masses, len(rows), total, draws, start, who, weights, times)
+
+
+def rows_of_mass(masses: Any, who: Any, first: Any) -> Any:
+    """All rows whose mass is above 0."""
+    rows = np.flatnonzero(masses > 0)
+    who[first : first + len(rows)] = rows
+    return first + len(rows)
 
 
 def screen_states(
@@ -92,10 +86,8 @@ def screen_states(
     lead_scalars: Any,
     states: Any,
     passing: Any,
-    band: Any,
     keep: Any,
-    middle: Any,
-    tail: Any,
+    draws: Any,
     whole: Any,
     seed: Any,
     values: Any,
@@ -121,31 +113,24 @@ def screen_states(
         exact[s] = counts[s] = scored[s] = 0
         if not usable:
             continue
-        lead_levels = np.empty(lead_codes.shape[1], np.int8)
-        lead_scale, lead_sum = quantise(query[: len(lead_levels)], lead_levels)
-        values[:] = distances_of(lead_codes, *lead_scalars, lead_levels, lead_scale, lead_sum)
-        bound = np.inf
-        if passing + band < V:
-            some = np.sort(values[spread(V)])
-            bound = some[min(len(some) - 1, (passing + band) * len(some) // V)]
+        lead_levels = np.zeros(2 * lead_codes.shape[1], np.int8)
+        lead = min(width, len(lead_levels))
+        lead_scale, lead_sum = quantise(query[:lead], lead_levels[:lead])
+        values[:] = lead_distances(lead_codes, *lead_scalars, lead_levels, lead_scale, lead_sum)
+        bound = threshold(values, passing, None)
         if np.count_nonzero(values <= bound) < min(keep, V):
             bound = np.sort(values)[min(keep, V) - 1]
-        m = passing_rows(values, 0, bound, rows, 0)
-        passed, band_values = np.empty(m + 1, np.int32), np.empty(m, np.float32)
-        p = m
-        passed[:m] = rows[:m]
-        if band and m > passing:
-            p = divide(values, rows, m, passing, min(keep, m), None, distances, passed, band_values)
-        score_codes(codes, scalars, levels[None], query_scale, query_sum, passed, p, distances)
+        m = passing_rows(values, bound, rows)
+        score_codes(codes, scalars, levels[None], query_scale, query_sum, rows, m, distances)
         near = np.empty(keep, np.float32)
-        known = keep_best(distances, p, passed, keep, who[s], near)
+        known = keep_best(distances, m, rows, keep, who[s], near)
         weights[s, :known] = 1.0
         exact_logits(stored, kind, bias, scale, softcap, state, who[s], 0, known, logits[s])
         exact[s], counts[s], scored[s] = known, known, V
-        if middle or tail:
+        if draws:
             layer = stored, kind, bias, scale, softcap
-            seen = passed, distances, p, band_values, m, values, bound
-            effort = middle, tail, whole, state_seed(state, seed)
+            seen = rows, distances, m, values, bound
+            effort = draws, whole, state_seed(state, seed)
             counts[s], log_z[s], error[s] = _log_z(
                 layer, state, query[width], near, known, seen, effort, masses, who[s], logits[s], weights[s]
             )
@@ -162,25 +147,28 @@ def _log_z(
     logit: Any, weight_of: Any,
 ) -> Any:  # fmt: skip
     *_, scale, softcap = layer
-    passed, distances, p, band_values, m, values, bound = seen
-    middle, tail, whole, random = effort
+    passed, distances, m, values, bound = seen
+    draws, whole, random = effort
     top, spread_of, total, squares = mass_seen(
-        logit, who, near, known, passed, distances, p, offset, scale, softcap, masses
+        logit, who, near, known, passed, distances, m, offset, scale, softcap, masses
     )
-    times, sampled, drawn_from = np.empty(max(middle, 1), np.int32), 0, 0.0
-    if middle:
+    masses_above(values, bound, offset, scale, softcap, top)
+    if whole:
+        values[passed[:m]] = masses[:m]
+        total = squares = 0.0
+    rest = len(values) - (known if whole else m)
+    times, sampled, drawn_from = np.empty(max(draws, 1), np.int32), 0, 0.0
+    if rest <= draws:
+        count = rows_of_mass(values, who, known)
+        rest = count - known
+    else:
         random, start = uniform(random)
-        drawn_from, _ = sum_seen(band_values, m - p, -np.inf, offset, scale, softcap, top, masses[p:])
-        begin = p
-        if whole:
-            begin, drawn_from, total, squares = 0, drawn_from + total, 0.0, 0.0
-        sampled = sample_seen(
-            passed[begin:], masses[begin:], m - begin, drawn_from, middle, start, who[known:], weight_of[known:], times
-        )
-    first, rest = known + sampled, len(values) - m
-    count = sample_above(values, bound, rest, random, who, first, first + min(tail, rest))
+        sums = np.empty(-(-len(values) // GROUP))
+        drawn_from = sum_groups(values, sums)
+        sampled = draw_rows(values, sums, drawn_from, draws, start, who[known:], weight_of[known:], times)
+        count = known + sampled
     z, error = sum_up(
-        *layer, state, who, logit, weight_of, known, sampled, count, times, total, squares, spread_of, drawn_from, middle,
+        *layer, state, who, logit, weight_of, known, sampled, count, times, total, squares, spread_of, drawn_from, draws,
         rest, np.empty(count),
     )  # fmt: skip
     return count, z, error

@@ -20,33 +20,19 @@ def spread(total: Any) -> Any:
     return (np.arange(taken) * ((total << 32) // taken)) >> 32
 
 
-def threshold(values: Any, count: Any, wanted: Any, sample: Any) -> Any:
+def threshold(values: Any, wanted: Any, sample: Any) -> Any:
     """The bound that the wanted share of a sample does not exceed."""
-    if wanted >= count:
+    if wanted >= len(values):
         return np.float32(np.inf)
-    some = values[:count][spread(count)]
-    return np.sort(some)[min(len(some) - 1, wanted * len(some) // count)]
+    some = np.sort(values[spread(len(values))])
+    return some[min(len(some) - 1, wanted * len(some) // len(values))]
 
 
-def passing_rows(values: Any, first: Any, bound: Any, rows: Any, m: Any) -> Any:
-    """Append the places of values within the bound."""
-    found = first + np.flatnonzero(values <= bound)
-    rows[m : m + len(found)] = found
-    return m + len(found)
-
-
-def divide(
-    values: Any, rows: Any, m: Any, passing: Any, least: Any, sample: Any, distances: Any, ordered: Any, band: Any
-) -> Any:
-    """About `passing` of the rows, at least `least`, before the others."""
-    mine = values[rows[:m]]
-    bound = threshold(mine, m, passing, sample)
-    if np.count_nonzero(mine <= bound) < least:
-        bound = np.sort(mine)[least - 1]
-    near = mine <= bound
-    p = int(np.count_nonzero(near))
-    ordered[:p], ordered[p:m], band[: m - p] = rows[:m][near], rows[:m][~near], mine[~near]
-    return p
+def passing_rows(values: Any, bound: Any, rows: Any) -> Any:
+    """The places of values within the bound."""
+    found = np.flatnonzero(values <= bound)
+    rows[: len(found)] = found
+    return len(found)
 
 
 def keep_best(distances: Any, m: Any, rows: Any, keep: Any, who: Any, far: Any) -> Any:

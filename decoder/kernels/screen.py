@@ -3,7 +3,8 @@
 screen_states    frame -> scan of leading codes -> codes of the best -> exact logits -> log Z
 
 The scan reads memory in order, which is what memory is fast at; nothing is missed but what the leading coordinates
-misjudge. Thresholds come from a sample of the scores, so that about as many rows pass as were asked for.
+misjudge. Thresholds come from a sample of the scores, so that about as many rows pass as were asked for. What the scan says
+of all other rows is what their part of log Z is drawn by: see masses_above() and draw_rows().
 """
 
 from __future__ import annotations
@@ -13,49 +14,27 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from decoder.kernels.exponent import exp_below_zero
 from decoder.kernels.frame import into_frame, quantise
-from decoder.kernels.partition import draw, mass_seen, sample_seen, state_seed, sum_seen, sum_up, uniform
-from decoder.kernels.score import exact_logits
-from decoder.kernels.select import SAMPLE, best_first, divide, keep_best, nth_smallest, passing_rows
-from decoder.kernels.walk import DRAWS_MOST
+from decoder.kernels.partition import HIGHEST, mass_seen, state_seed, sum_up, uniform
+from decoder.kernels.score import exact_logits, finish_one
+from decoder.kernels.select import SAMPLE, best_first, keep_best, nth_smallest, passing_rows, threshold
+from decoder.preview import LEAD_MIDDLE
 from index.kernels.intrinsics import prefetch
-from index.kernels.vector_dots import code_dot_8, four_code_dots
+from index.kernels.vector_dots import code_dot_8, four_nibble_dots
 
 BLOCK = 1024
 AHEAD = 12
-
-
-# The flags of _distances(): a bound is one of its numbers, bit for bit.
-@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
-def lead_threshold(
-    codes: Any, biases: Any, scales: Any, plane: Any, query_scale: Any, query_sum: Any, wanted: Any, sample: Any
-) -> Any:
-    """A bound that about `wanted` of all rows' leading distances do not exceed, from SAMPLE rows spread over all."""
-    total, lead = codes.shape
-    if wanted >= total:
-        return np.float32(np.inf)
-    twice = np.float32(2.0) * query_scale
-    offset = np.float32(127.5) * query_sum
-    taken = min(total, SAMPLE)
-    ratio = (np.int64(total) << 32) // taken
-    at = codes.ctypes.data
-    plane_at = plane.ctypes.data
-    for j in range(taken):
-        ahead = at + ((min(j + 2 * AHEAD, taken - 1) * ratio) >> 32) * lead
-        for t in range(0, lead, 64):
-            prefetch(np.uintp(ahead + t))
-        i = (j * ratio) >> 32
-        dot = code_dot_8(at + np.int64(i) * lead, plane_at, lead)
-        sample[j] = biases[i] - twice * scales[i] * (np.float32(dot) - offset)
-    return nth_smallest(sample, taken, min(taken - 1, wanted * taken // total))
+GROUP = 16
+"""Rows whose masses are summed together: a draw passes over whole groups, then over rows of one."""
 
 
 @njit(cache=True, nogil=True)
-def _dots(codes_at: Any, wide_at: Any, lead: Any, count: Any, sums: Any) -> None:
+def _dots(codes_at: Any, plane_at: Any, stride: Any, count: Any, sums: Any) -> None:
     """sums[j] for `count` rows that follow each other; four at a time, so up to three more than that are read and written."""
     sums_at = sums.ctypes.data
     for j in range(0, count, 4):
-        four_code_dots(codes_at + j * lead, wide_at, lead, sums_at + 4 * j)
+        four_nibble_dots(codes_at + j * stride, plane_at, stride, sums_at + 4 * j)
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
@@ -66,39 +45,22 @@ def _distances(biases: Any, scales: Any, sums: Any, twice: Any, offset: Any, out
 
 @njit(cache=True, nogil=True)
 def scan_lead(
-    codes: Any,
-    biases: Any,
-    scales: Any,
-    plane: Any,
-    query_scale: Any,
-    query_sum: Any,
-    bound: Any,
-    wide: Any,
-    sums: Any,
-    values: Any,
-    rows: Any,
-) -> Any:
-    """values[v] = -2 (estimated logit) of every row by its leading coordinates; rows[:m]: those <= bound, ascending.
+    codes: Any, biases: Any, scales: Any, plane: Any, query_scale: Any, query_sum: Any, sums: Any, values: Any
+) -> None:
+    """values[v] = -2 (estimated logit) of every row by its leading coordinates.
 
-    Returns m. codes: uint8 (V, lead), lead a multiple of 16, with three more rows in memory where V is no multiple of 4;
-    biases, scales, values: float32 (V,); rows: int32 (V + 1,); wide int16 (lead,), sums int32 (BLOCK,): scratch.
+    codes: uint8 (V, lead / 2) of 4 bits, lead a multiple of 64, with three more rows in memory where V is no multiple of 4;
+    plane: int8 (1, lead); biases, scales, values: float32 (V,); sums int32 (BLOCK,): scratch.
     """
-    lead = codes.shape[1]
-    total = codes.shape[0]
+    total, stride = codes.shape
     twice = np.float32(2.0) * query_scale
-    offset = np.float32(127.5) * query_sum
-    for t in range(lead):
-        wide[t] = plane[0, t]
+    offset = np.float32(LEAD_MIDDLE) * query_sum
     at = codes.ctypes.data
-    m = 0
     for first in range(0, total, BLOCK):
         last = min(first + BLOCK, total)
-        _dots(at, wide.ctypes.data, lead, last - first, sums)
-        at += BLOCK * lead
-        mine = values[first:last]
-        _distances(biases[first:last], scales[first:last], sums, twice, offset, mine)
-        m = passing_rows(mine, first, bound, rows, m)
-    return m
+        _dots(at, plane.ctypes.data, stride, last - first, sums)
+        at += BLOCK * stride
+        _distances(biases[first:last], scales[first:last], sums, twice, offset, values[first:last])
 
 
 @njit(cache=True, nogil=True)
@@ -123,30 +85,86 @@ def score_codes(
         out[j] = scalars[i, 0] - twice * scalars[i, 1] * (np.float32(dot) - offset)
 
 
-@njit(cache=True, nogil=True)
-def sample_above(values: Any, bound: Any, rest: Any, random: Any, who: Any, first: Any, last: Any) -> Any:
-    """Fill who[first:last] with different rows whose value exceeds the bound; returns where it ended.
+# error_model: a division that may raise is not vectorised, and tanh divides.
+@njit(cache=True, nogil=True, error_model="numpy")
+def masses_above(values: Any, bound: Any, offset: Any, scale: Any, softcap: Any, top: Any) -> None:
+    """In place: the distance of every row becomes exp(estimated logit - top), 0 where it is within the bound."""
+    half = np.float32(-0.5)
+    if softcap == np.float32(0.0):
+        for j in range(values.shape[0]):
+            mass = exp_below_zero(min((half * values[j] + offset) * scale - top, HIGHEST))
+            values[j] = mass if values[j] > bound else np.float32(0.0)
+    else:
+        for j in range(values.shape[0]):
+            mass = exp_below_zero(min(finish_one(half * values[j] + offset, scale, softcap) - top, HIGHEST))
+            values[j] = mass if values[j] > bound else np.float32(0.0)
 
-    values: of all rows, of which `rest` exceed the bound: all of these where there is room for so many. Those drawn become
-    minus infinity, so that none is drawn twice.
+
+@njit(cache=True, nogil=True, fastmath={"reassoc"})
+def _sum(masses: Any) -> Any:
+    total = np.float32(0.0)
+    for j in range(masses.shape[0]):
+        total += masses[j]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def sum_groups(masses: Any, sums: Any) -> Any:
+    """sums[g]: the sum of the g-th GROUP of masses float32 (V,), float64; returns that of all."""
+    total = 0.0
+    for g in range(sums.shape[0]):
+        sums[g] = np.float64(_sum(masses[g * GROUP : (g + 1) * GROUP]))
+        total += sums[g]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def draw_rows(masses: Any, sums: Any, total: Any, draws: Any, start: Any, who: Any, weights: Any, times: Any) -> Any:
+    """`draws` systematic draws of rows in proportion to mass; returns how many different rows.
+
+    masses float32 (V,), sums and total as sum_groups() left them; start: uniform in [0, 1). who int32, weights float64, times
+    int32 (>= draws,): the rows, how many tokens each stands for (the sum of weight * mass is the sum of all masses), and how
+    often it was drawn.
     """
-    m = first
-    if last - first == rest:
-        for row in range(values.shape[0]):
-            if m < last and values[row] > bound:
-                who[m] = row
-                m += 1
-        return m
-    for _ in range(DRAWS_MOST * (last - first)):
-        if m == last:
-            break
-        random, bits = draw(random)
-        row = np.int32(((bits >> np.uint64(32)) * np.uint64(values.shape[0])) >> np.uint64(32))
-        if values[row] <= bound:
+    step = total / draws
+    if not step > 0.0:
+        return 0
+    reach = start * step
+    passed = 0.0
+    hits = 0
+    m = 0
+    for g in range(sums.shape[0]):
+        if reach >= passed + sums[g]:
+            passed += sums[g]
             continue
-        values[row] = -np.inf
-        who[m] = row
-        m += 1
+        here = passed
+        for row in range(g * GROUP, min((g + 1) * GROUP, masses.shape[0])):
+            mass = np.float64(masses[row])
+            here += mass
+            if reach >= here or hits == draws:
+                continue
+            before = hits
+            while hits < draws and reach < here:
+                hits += 1
+                reach = (start + hits) * step
+            who[m] = row
+            times[m] = hits - before
+            weights[m] = (hits - before) * step / mass
+            m += 1
+        passed += sums[g]
+        if hits == draws:
+            break
+    return m
+
+
+@njit(cache=True, nogil=True)
+def rows_of_mass(masses: Any, who: Any, first: Any) -> Any:
+    """who[first:m]: all rows whose mass is above 0; returns m."""
+    m = first
+    for row in range(masses.shape[0]):
+        if masses[row] > np.float32(0.0):
+            who[m] = row
+            m += 1
     return m
 
 
@@ -166,10 +184,8 @@ def screen_states(
     lead_scalars: Any,
     states: Any,
     passing: Any,
-    band: Any,
     keep: Any,
-    middle: Any,
-    tail: Any,
+    draws: Any,
     whole: Any,
     seed: Any,
     values: Any,
@@ -187,26 +203,23 @@ def screen_states(
 ) -> None:
     """Candidates and log Z of each state.
 
-    Layer, frame, codes and what is filled: as kernels/walk.py::walk_states. lead_codes uint8 (V, lead), lead_scalars
-    float32 (2, V): -2 bias, scale. passing: about so many rows are scored by all coordinates, of which `keep` are reranked;
-    band: about so many more, the next best by their leading coordinates, from which `middle` are drawn in proportion to
-    their estimate; tail: drawn from all others. whole: draw from the rows that passed as well, so that the entries stand
-    for all tokens.
+    Layer, frame, codes and what is filled: as kernels/walk.py::walk_states. lead_codes: uint8 (V, lead / 2) of 4 bits;
+    lead_scalars: float32 (2, V), -2 bias, scale. passing: about so many rows are scored by all coordinates, of which `keep`
+    are reranked; draws: rows drawn from all others for log Z, in proportion to their estimate by the leading coordinates.
+    whole: draw from the rows that passed as well, so that the entries stand for all tokens.
     values float32 (V,), distances, masses float32 (V + 1,), rows int32 (V + 1,): scratch.
     """
     width = codes.shape[1]
     moved = np.empty(mean.shape[0], np.float32)
     query = np.empty(width + 1, np.float32)
     plane = np.empty((1, width), np.int8)
-    lead_plane = np.empty((1, lead_codes.shape[1]), np.int8)
-    wide = np.empty(lead_codes.shape[1], np.int16)
+    lead_plane = np.zeros((1, 2 * lead_codes.shape[1]), np.int8)
     sums = np.empty(BLOCK, np.int32)
     sample = np.empty(SAMPLE, np.float32)
-    passed = np.empty(codes.shape[0] + 1, np.int32)
-    band_values = np.empty(codes.shape[0] if band > 0 else 0, np.float32)
+    sums_of_mass = np.empty((codes.shape[0] + GROUP - 1) // GROUP, np.float64)
     far = np.empty(keep, np.float32)
     near = np.empty(keep, np.float32)
-    times = np.empty(max(middle, 1), np.int32)
+    times = np.empty(max(draws, 1), np.int32)
     exps = np.empty(who.shape[1], np.float64)
     for s in range(states.shape[0]):
         state = states[s]
@@ -216,90 +229,75 @@ def screen_states(
         exact[s] = counts[s] = scored[s] = 0
         if not usable:
             continue
-        outer, m = _pass(
-            lead_codes,
-            lead_scalars,
-            query,
-            passing + band,
-            keep,
-            lead_plane,
-            wide,
-            sums,
-            sample,
-            distances,
-            values,
-            rows,
+        bound, m = _pass(
+            lead_codes, lead_scalars, query, passing, keep, lead_plane, sums, sample, distances, values, rows
         )
-        p = m
-        if band > 0 and m > passing:
-            p = divide(values, rows, m, passing, min(keep, m), sample, distances, passed, band_values)
-        else:
-            passed[:m] = rows[:m]
-        score_codes(codes, scalars, plane, query_scale, query_sum, passed, p, distances)
-        known = keep_best(distances, p, passed, keep, mine, near)
+        score_codes(codes, scalars, plane, query_scale, query_sum, rows, m, distances)
+        known = keep_best(distances, m, rows, keep, mine, near)
         weights[s, :known] = 1.0
         exact_logits(weight, kind, bias, scale, softcap, state, mine, 0, known, logit)
         exact[s] = counts[s] = known
         scored[s] = codes.shape[0]
-        if known > 0 and (middle > 0 or tail > 0):
+        if known > 0 and draws > 0:
             counts[s], log_z[s], error[s] = _log_z(
-                weight, kind, bias, scale, softcap, state, query[width], near, known, passed, distances, p, band_values,
-                m, values, outer, middle, tail, whole, state_seed(state, seed), masses, times, exps, mine, logit,
-                weights[s],
+                weight, kind, bias, scale, softcap, state, query[width], near, known, rows, distances, m, values, bound,
+                draws, whole, state_seed(state, seed), masses, sums_of_mass, times, exps, mine, logit, weights[s],
             )  # fmt: skip
         best_first(mine, logit, known, far)
 
 
 @njit(cache=True, nogil=True)
 def _pass(
-    codes: Any, scalars: Any, query: Any, wanted: Any, least: Any, plane: Any, wide: Any, sums: Any, sample: Any,
+    codes: Any, scalars: Any, query: Any, wanted: Any, least: Any, plane: Any, sums: Any, sample: Any,
     distances: Any, values: Any, rows: Any,
 ) -> Any:  # fmt: skip
     """(bound, m): rows[:m] are about `wanted` rows whose leading distances are within the bound, at least `least` of them."""
-    scale, total = quantise(query[: plane.shape[1]], plane[0])
-    bound = lead_threshold(codes, scalars[0], scalars[1], plane, scale, total, wanted, sample)
-    m = scan_lead(codes, scalars[0], scalars[1], plane, scale, total, bound, wide, sums, values, rows)
+    lead = min(plane.shape[1], query.shape[0] - 1)  # a short code's last coordinates are zeros
+    scale, total = quantise(query[:lead], plane[0, :lead])
+    scan_lead(codes, scalars[0], scalars[1], plane, scale, total, sums, values)
+    bound = threshold(values, wanted, sample)
+    m = passing_rows(values, bound, rows)
     count = values.shape[0]
     if m < min(least, count):
         distances[:count] = values
         bound = nth_smallest(distances, count, min(least, count) - 1)
-        m = passing_rows(values, 0, bound, rows, 0)
+        m = passing_rows(values, bound, rows)
     return bound, m
 
 
 @njit(cache=True, nogil=True)
 def _log_z(
     weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, state: Any, offset: Any, near: Any, known: Any,
-    passed: Any, distances: Any, p: Any, band_values: Any, m: Any, values: Any, outer: Any, middle: Any, tail: Any,
-    whole: Any, random: Any, masses: Any, times: Any, exps: Any, who: Any, logit: Any, weight_of: Any,
+    passed: Any, distances: Any, m: Any, values: Any, bound: Any, draws: Any, whole: Any, random: Any, masses: Any,
+    sums: Any, times: Any, exps: Any, who: Any, logit: Any, weight_of: Any,
 ) -> Any:  # fmt: skip
-    """(rows in who, log Z, its standard error), after `known` rows of one screen were reranked; sampled rows are added.
+    """(rows in who, log Z, its standard error), after `known` rows of one screen were reranked; drawn rows are added.
 
-    passed[:p] were scored by all coordinates, passed[p:m] by the leading ones, whose distances are band_values[:m - p].
+    passed[:m] were scored by all coordinates: their estimates count as they are, but where `whole` draws from them too.
+    values: the distance of every row by its leading coordinates; overwritten.
     """
     top, spread, total, squares = mass_seen(
-        logit, who, near, known, passed, distances, p, offset, scale, softcap, masses
+        logit, who, near, known, passed, distances, m, offset, scale, softcap, masses
     )
-    sampled = 0
-    drawn_from = 0.0
-    if middle > 0:
-        random, start = uniform(random)
-        everything = np.float32(-np.inf)
-        drawn_from, _ = sum_seen(band_values, m - p, everything, offset, scale, softcap, top, masses[p:])
-        begin = p
-        if whole:
-            # All that was scored is drawn from: what passed by all its coordinates, the band by the leading ones.
-            begin = 0
-            drawn_from += total
-            total = squares = 0.0
-        sampled = sample_seen(
-            passed[begin:], masses[begin:], m - begin, drawn_from, middle, start, who[known:], weight_of[known:], times
-        )
-    first = known + sampled
+    masses_above(values, bound, offset, scale, softcap, top)
     rest = values.shape[0] - m
-    count = sample_above(values, outer, rest, random, who, first, first + min(tail, rest))
+    if whole:
+        for j in range(m):
+            values[passed[j]] = masses[j]
+        rest = values.shape[0] - known
+        total = squares = 0.0
+    drawn_from = 0.0
+    sampled = 0
+    if rest <= draws:
+        count = rows_of_mass(values, who, known)
+        rest = count - known
+    else:
+        random, start = uniform(random)
+        drawn_from = sum_groups(values, sums)
+        sampled = draw_rows(values, sums, drawn_from, draws, start, who[known:], weight_of[known:], times)
+        count = known + sampled
     log_z, error = sum_up(
         weight, kind, bias, scale, softcap, state, who, logit, weight_of, known, sampled, count, times, total, squares,
-        spread, drawn_from, middle, rest, exps,
+        spread, drawn_from, draws, rest, exps,
     )  # fmt: skip
     return count, log_z, error

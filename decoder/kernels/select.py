@@ -1,8 +1,9 @@
 """Of many scored rows the best: thresholds from a sample, heaps, and the order in which answers stand.
 
-nth_smallest, threshold    a bound that about so many values do not exceed
-passing_rows, divide       the rows within a bound, and the next best
-keep_best, best_first      the best few, in order; ties by row
+nth_smallest             a bound that so many values do not exceed
+threshold                about that, from a sample
+passing_rows             the rows within a bound
+keep_best, best_first    the best few, in order; ties by row
 """
 
 from __future__ import annotations
@@ -15,11 +16,45 @@ from numba import njit
 from index.kernels.scan import sift_down
 
 SAMPLE = 2048
+FEW = 16
+"""A share of one in so many is found by a heap: nearly all values are passed over by one comparison, which is foreseen."""
+STEP = 64
+
+
+@njit(cache=True, nogil=True)
+def _sink(values: Any, place: Any, count: Any) -> None:
+    """Restore the heap values[:count], largest first, where values[place] may be too small."""
+    value = values[place]
+    while True:
+        child = 2 * place + 1
+        if child >= count:
+            break
+        if child + 1 < count and values[child + 1] > values[child]:
+            child += 1
+        if values[child] <= value:
+            break
+        values[place] = values[child]
+        place = child
+    values[place] = value
+
+
+@njit(cache=True, nogil=True)
+def _nth_of_few(values: Any, count: Any, n: Any) -> Any:
+    kept = n + 1
+    for place in range(kept // 2 - 1, -1, -1):
+        _sink(values, place, kept)
+    for j in range(kept, count):
+        if values[j] < values[0]:
+            values[j], values[0] = values[0], values[j]
+            _sink(values, 0, kept)
+    return values[0]
 
 
 @njit(cache=True, nogil=True)
 def nth_smallest(values: Any, count: Any, n: Any) -> Any:
-    """The n-th smallest (from 0) of values[:count], whose order changes (Hoare's selection)."""
+    """The n-th smallest (from 0) of values[:count], whose order changes: by a heap of the smallest, or Hoare's selection."""
+    if n < count // FEW:
+        return _nth_of_few(values, count, n)
     low = 0
     high = count - 1
     while low < high:
@@ -45,8 +80,9 @@ def nth_smallest(values: Any, count: Any, n: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def threshold(values: Any, count: Any, wanted: Any, sample: Any) -> Any:
-    """A bound that about `wanted` of values[:count] do not exceed, from at most SAMPLE of them. sample: float32, scratch."""
+def threshold(values: Any, wanted: Any, sample: Any) -> Any:
+    """A bound that about `wanted` of the values do not exceed, from at most SAMPLE of them. sample: float32, scratch."""
+    count = values.shape[0]
     if wanted >= count:
         return np.float32(np.inf)
     taken = min(count, SAMPLE)
@@ -57,44 +93,25 @@ def threshold(values: Any, count: Any, wanted: Any, sample: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def passing_rows(values: Any, first: Any, bound: Any, rows: Any, m: Any) -> Any:
-    """Append first + j to rows[:m] for each value within the bound; returns the new m."""
-    for j in range(values.shape[0]):
-        rows[m] = first + j
+def passing_rows(values: Any, bound: Any, rows: Any) -> Any:
+    """rows[:m]: the places of values within the bound, ascending; returns m. rows: int32 (>= values + 1,)."""
+    m = 0
+    j = 0
+    while j + STEP <= values.shape[0]:
+        # Most steps hold none: that is one comparison of a vector, and a sum of integers, which vectorises.
+        within = np.int32(0)
+        for e in range(STEP):
+            within += np.int32(values[j + e] <= bound)
+        if within > 0:
+            for e in range(STEP):
+                rows[m] = j + e
+                m += np.int64(values[j + e] <= bound)
+        j += STEP
+    while j < values.shape[0]:
+        rows[m] = j
         m += np.int64(values[j] <= bound)
+        j += 1
     return m
-
-
-@njit(cache=True, nogil=True)
-def divide(
-    values: Any, rows: Any, m: Any, passing: Any, least: Any, sample: Any, distances: Any, ordered: Any, band: Any
-) -> Any:
-    """ordered[:p]: about `passing` of rows[:m] with the smallest values; ordered[p:m]: the others, band[:m - p] their values.
-
-    Returns p, at least `least` <= m. values: of all rows; distances float32, ordered int32 (>= m + 1,), band float32 (>= m,):
-    the first is scratch.
-    """
-    for j in range(m):
-        distances[j] = values[rows[j]]
-    bound = threshold(distances, m, passing, sample)
-    p = 0
-    for j in range(m):
-        ordered[p] = rows[j]
-        p += np.int64(distances[j] <= bound)
-    if p < least:
-        band[:m] = distances[:m]
-        bound = nth_smallest(band, m, least - 1)
-        p = 0
-        for j in range(m):
-            ordered[p] = rows[j]
-            p += np.int64(distances[j] <= bound)
-    b = np.int64(0)
-    for j in range(m):
-        if distances[j] > bound:
-            ordered[p + b] = rows[j]
-            band[b] = distances[j]
-            b += 1
-    return p
 
 
 @njit(cache=True, nogil=True)

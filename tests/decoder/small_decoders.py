@@ -42,7 +42,7 @@ def small_decoder(
     dtype: str = "float16",
     *,
     width: int | None = None,
-    lead: int = 16,
+    lead: int = 64,
     degree: int = 8,
     n: int = 5,
     seed: int = 0,
@@ -99,8 +99,8 @@ def screened(kernel: Any, small: Small, effort: Effort, *, whole: bool = False, 
     kernel(
         layer.bits.view(np.uint8), layer.kind, layer.bias, np.float32(layer.scale), np.float32(layer.softcap or 0.0),
         small.frame.mean, small.projection.rows, small.projection.kind, preview.codes, preview.scalars,
-        preview.lead_codes, preview.lead_scalars, small.states, effort.width, effort.band, effort.rerank, effort.middle,
-        effort.tail, whole, np.uint64(seed), np.empty(V, np.float32), np.empty(V + 1, np.int32),
+        preview.lead_codes, preview.lead_scalars, small.states, effort.width, effort.rerank, effort.middle, whole,
+        np.uint64(seed), np.empty(V, np.float32), np.empty(V + 1, np.int32),
         np.empty(V + 1, np.float32), np.empty(V + 1, np.float32), *filled(found),
     )  # fmt: skip
     return found

@@ -94,7 +94,7 @@ class TestEffort:
     @pytest.mark.parametrize("mode", ["walk", "screen"])
     def test_without_log_z_nothing_is_sampled(self, mode):
         effort = self.effort(10, mode=mode, log_z=False)
-        assert (effort.middle, effort.tail, effort.band) == (0, 0, 0)
+        assert (effort.middle, effort.tail) == (0, 0)
 
     def test_a_walk_with_whole_codes_trusts_its_estimates(self):
         assert self.effort(10).middle == 0 and self.effort(10, whole=False).middle > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from decoder.preview import SCANNED_AT_ONCE, Preview, decode, encode
+from decoder.preview import SCANNED_AT_ONCE, Preview, decode, decode_lead, encode, encode_lead
 
 
 def coordinates(V: int, width: int, seed: int = 0) -> np.ndarray:
@@ -42,19 +42,47 @@ def test_a_row_of_zeros():
     assert np.abs(decode(codes, scalars)).max() < 1e-20 and np.isfinite(scalars).all()
 
 
+def lead_encoded(values: np.ndarray, biases: np.ndarray):
+    codes, scalars = np.empty((len(values), values.shape[1] // 2), np.uint8), np.empty((2, len(values)), np.float32)
+    encode_lead(values, biases, codes, scalars)
+    return codes, scalars
+
+
+@pytest.mark.parametrize("size", [1e-12, 1.0, 1e12, 1e25])
+def test_leading_codes_stand_for_their_coordinates(size):
+    values, biases = coordinates(50, 128) * np.float32(size), np.arange(50, dtype=np.float32)
+    codes, scalars = lead_encoded(values, biases)
+    errors = np.abs(decode_lead(codes, scalars) - values) / np.float32(size)
+    assert errors.mean() < 0.12 and scalars[0].tolist() == (-2 * biases).tolist()
+
+
+def test_estimates_by_leading_codes_are_right_on_average():
+    """The projection on a code is: estimates of a row along itself are its own squared length."""
+    values = coordinates(50, 64)
+    codes, scalars = lead_encoded(values, np.zeros(50, np.float32))
+    along = np.einsum("ij,ij->i", decode_lead(codes, scalars), values)
+    np.testing.assert_allclose(along, np.square(values).sum(axis=1), rtol=1e-5)
+
+
+def test_a_leading_code_of_zeros():
+    codes, scalars = lead_encoded(np.zeros((1, 64), np.float32), np.zeros(1, np.float32))
+    assert not decode_lead(codes, scalars).any() and np.isfinite(scalars).all()
+
+
+@pytest.mark.parametrize("width, lead", [(20, 64), (100, 64), (100, 128)])
 @pytest.mark.parametrize("V", [1, 2, 3, 4, 5, 203])
-def test_filling_in_blocks(V):
-    values, biases = coordinates(V, 40), coordinates(V, 1, seed=4)[:, 0]
-    preview = Preview.empty(V, width=20, lead=16)
+def test_filling_in_blocks(V, width, lead):
+    values, biases = coordinates(V, 120), coordinates(V, 1, seed=4)[:, 0]
+    preview = Preview.empty(V, width=width, lead=lead)
     for start in range(0, V, 2):
         preview.fill(start, values[start : start + 2], biases[start : start + 2])
-    assert (preview.width, preview.lead) == (20, 16)
-    codes, scalars = encoded(values[:, :20], biases)
-    lead_codes, lead_scalars = encoded(values[:, :16], biases)
+    assert (preview.width, preview.lead) == (width, lead)
+    codes, scalars = encoded(values[:, :width], biases)
+    leading = np.zeros((V, lead), np.float32)
+    leading[:, : min(width, lead)] = values[:, : min(width, lead)]
+    lead_codes, lead_scalars = lead_encoded(leading, biases)
     assert preview.codes.tolist() == codes.tolist() and preview.scalars.tolist() == scalars.tolist()
-    assert (
-        preview.lead_codes.tolist() == lead_codes.tolist() and preview.lead_scalars.T.tolist() == lead_scalars.tolist()
-    )
+    assert preview.lead_codes.tolist() == lead_codes.tolist() and preview.lead_scalars.tolist() == lead_scalars.tolist()
 
 
 @pytest.mark.parametrize("V", [1, 2, 3, 4, 5, 100_001])
@@ -62,7 +90,7 @@ def test_a_scan_may_read_whole_steps(V):
     """Behind the last row there is memory of the same array for the rest of a step."""
     lead_codes = np.zeros((V, 32), np.uint8)
     for preview in (
-        Preview.empty(V, width=32, lead=32),
+        Preview.empty(V, width=32, lead=64),
         Preview.of(lead_codes, np.zeros((V, 2), np.float32), lead_codes, np.zeros((2, V), np.float32)),
     ):
         rows = preview.lead_codes

@@ -22,7 +22,6 @@ class SelectContract:
     nth_smallest: ClassVar[Callable[..., Any]]
     threshold: ClassVar[Callable[..., Any]]
     passing_rows: ClassVar[Callable[..., int]]
-    divide: ClassVar[Callable[..., int]]
     keep_best: ClassVar[Callable[..., int]]
     best_first: ClassVar[Callable[..., None]]
 
@@ -45,42 +44,30 @@ class SelectContract:
                 assert self.nth_smallest(values.astype(np.float32), 99, n) == np.sort(values)[n]
 
     @pytest.mark.parametrize("ties", [False, True])
-    @pytest.mark.parametrize("count", COUNTS)
+    @pytest.mark.parametrize("count", [*COUNTS, 49_152])
     def test_a_threshold_lets_about_as_many_pass(self, count, ties):
         values = np.sort(random_values(count, ties=ties)[:count])[::-1].copy()  # the smallest last
         sample = np.empty(select.SAMPLE, np.float32)
-        for wanted in (1, count // 10, count // 2, count - 1):
+        for wanted in (1, count // 100, count // 10, count // 2, count - 1):
             if not 0 < wanted < count:
                 continue
-            bound = self.threshold(values, count, wanted, sample)
-            assert bound == reference_select.threshold(values, count, wanted, None)
+            bound = self.threshold(values, wanted, sample)
+            assert bound == reference_select.threshold(values, wanted, None)
             if not ties:
                 assert abs(np.count_nonzero(values <= bound) - wanted) <= 1 + count // select.SAMPLE
-        assert self.threshold(values, count, count, sample) == np.inf
+        assert self.threshold(values, count, sample) == np.inf
 
-    def test_passing_rows_are_appended(self):
-        values, rows = np.array([3, 1, 2, 1, np.inf], np.float32), np.full(9, -7, np.int32)
-        assert self.passing_rows(values, 10, np.float32(2.0), rows, 1) == 4
-        assert rows[:4].tolist() == [-7, 11, 12, 13]  # and what lies behind may be written over
-        assert self.passing_rows(values, 10, np.float32(0.0), rows, 4) == 4
-        assert self.passing_rows(values, 0, np.float32(np.inf), rows, 0) == 5
-
-    @pytest.mark.parametrize("ties", [False, True])
-    @pytest.mark.parametrize("m, passing, least", [(1, 1, 1), (7, 3, 2), (200, 20, 20), (200, 20, 90), (3000, 40, 40)])
-    def test_divide(self, m, passing, least, ties):
-        values = random_values(4000, ties=ties)
-        rows = np.sort(np.random.default_rng(1).permutation(4000)[:m]).astype(np.int32)
-        ordered, band = np.full(m + 1, -7, np.int32), np.full(m, np.nan, np.float32)
-        sample, distances = np.empty(select.SAMPLE, np.float32), np.empty(m + 1, np.float32)
-        p = self.divide(values, rows, m, passing, least, sample, distances, ordered, band)
-        theirs = np.full(m + 1, -7, np.int32)
-        assert p == reference_select.divide(values, rows, m, passing, least, None, None, theirs, band.copy())
-        assert ordered[:m].tolist() == theirs[:m].tolist()
-        assert least <= p <= m and np.sort(ordered[:m]).tolist() == rows.tolist()
-        assert (np.diff(ordered[:p]) > 0).all() and (np.diff(ordered[p:m]) > 0).all()
-        assert band[: m - p].tolist() == values[ordered[p:m]].tolist()
-        if p < m:
-            assert values[ordered[:p]].max() < band[: m - p].min()
+    @pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 31, 32, 100, 1000])
+    @pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 1.0])
+    def test_passing_rows(self, count, share):
+        values = random_values(count)[:count]
+        values[:: max(1, count // 3)] = np.inf
+        bound = np.float32(np.quantile(values[np.isfinite(values)], share)) if count > 3 else np.float32(share)
+        rows = np.full(count + 1, -7, np.int32)
+        m = self.passing_rows(values, bound, rows)
+        assert rows[:m].tolist() == np.flatnonzero(values <= bound).tolist()
+        assert self.passing_rows(values, np.float32(np.inf), rows) == count
+        assert rows[:count].tolist() == list(range(count))
 
     @pytest.mark.parametrize("ties", [False, True])
     @pytest.mark.parametrize("m, keep", [(1, 1), (1, 5), (5, 5), (30, 1), (300, 17), (300, 299), (300, 400)])
@@ -110,7 +97,6 @@ class TestSelectReference(SelectContract):
     nth_smallest = staticmethod(reference_select.nth_smallest)
     threshold = staticmethod(reference_select.threshold)
     passing_rows = staticmethod(reference_select.passing_rows)
-    divide = staticmethod(reference_select.divide)
     keep_best = staticmethod(reference_select.keep_best)
     best_first = staticmethod(reference_select.best_first)
 
@@ -119,6 +105,5 @@ class TestSelectNumba(SelectContract):
     nth_smallest = staticmethod(select.nth_smallest)
     threshold = staticmethod(select.threshold)
     passing_rows = staticmethod(select.passing_rows)
-    divide = staticmethod(select.divide)
     keep_best = staticmethod(select.keep_best)
     best_first = staticmethod(select.best_first)
