@@ -171,7 +171,7 @@ class _Build:
 
     @property
     def _lead(self) -> int:
-        lead = self.options.lead or min(self.layer.dim * LEAD_SHARE[0] // LEAD_SHARE[1], MOST_LEAD)
+        lead = self.options.lead or min(max(self.layer.dim * LEAD_SHARE[0] // LEAD_SHARE[1], LEAD_STEP), MOST_LEAD)
         widest = self.options.width or self.layer.dim
         return -(-min(lead, widest) // LEAD_STEP) * LEAD_STEP
 

@@ -29,6 +29,9 @@ FEW_BANNED = 128
 """Tokens that may be banned or held down before more candidates cost more than all rows would."""
 FEW_BOOSTED = 1024
 
+LEAST_LEFT = 0.02
+"""Where bans leave less than this share of the probability, what is left is no more than the error of what was taken off."""
+
 Floats = NDArray[np.float32]
 Given = Constraints | Sequence[Constraints | None] | None
 
@@ -128,6 +131,8 @@ def scored_under(finder: Finder, state: Floats, asked: Plan, choice: Choice, *, 
     if listed:
         return Scored(kept, biased, z, float(log_sum(biased[None, :])[0]), error, 0.0, scored, exact=False)
     own = _moved(finder, state[0], asked, touched, z)
+    if own < z + np.log(LEAST_LEFT):
+        return _all_tokens(finder, state, asked, k)
     # The same error of Z is a larger share of what is left after bans.
     return Scored(kept, biased, z, own, error, error * float(np.exp(min(z - own, 80.0))), scored, exact=False)
 

@@ -11,8 +11,10 @@ is not a candidate and has a negative bias stays out. Log-probabilities called r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -182,6 +184,16 @@ def _all_whole(array: NDArray[Any]) -> bool:
     return array.dtype == object and all(isinstance(each, int) and not isinstance(each, bool) for each in array)
 
 
+def _is_bias(value: Any) -> bool:
+    """A finite real number, or minus infinity."""
+    if isinstance(value, bool | np.timedelta64) or not isinstance(value, Real):  # a time counts as an integer
+        return False
+    try:
+        return math.isfinite(value) or float(value) == -math.inf
+    except OverflowError:  # a whole number past every float
+        return False
+
+
 def _bias(given: Any, vocab_size: int, row: int) -> tuple[TokenIds, Logits]:
     """logit_bias as ids ascending and their values."""
     if given is None:
@@ -192,13 +204,14 @@ def _bias(given: Any, vocab_size: int, row: int) -> tuple[TokenIds, Logits]:
     values = np.empty(len(ids), np.float32)
     places = {int(token): at for at, token in enumerate(ids)}
     for token, value in given.items():
-        if isinstance(value, bool | str) or not np.isscalar(value) or not (np.isfinite(value) or value == -np.inf):
+        if not _is_bias(value):
             raise ConstraintError(
                 f"row {row}: logit_bias of token id {token} is {value!r}, needed a finite number "
                 "(or minus infinity, which bans)",
                 row=row,
             )
-        values[places[int(token)]] = np.clip(value, -3e38, 3e38) if np.isfinite(value) else value
+        number = float(value)
+        values[places[int(token)]] = min(max(number, -3e38), 3e38) if math.isfinite(number) else number
     return ids, values
 
 

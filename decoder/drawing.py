@@ -4,6 +4,7 @@ draw_all     states, plans and options -> Drawings, the good rows only
 Drawings     tokens, log-probabilities, and the candidates that were seen
 
 A greedy draw takes the best candidate. Under constraints that only an exact answer serves, all tokens are entries.
+Log-probabilities after temperature and cuts are those of all tokens too: no sample says how far off its own would be.
 """
 
 from __future__ import annotations
@@ -79,13 +80,22 @@ def draw_all(
         m = len(best)
         ids[row, :m], logits[row, :m], counts[row] = entries.ids[best], entries.logits[best], m
         if processed:
-            logprobs[row, :m] = processed_logprobs(entries, options)[best]
-            drawn_logprobs[row] = choice_of_row.logprob
+            every = entries if whole else _entries(finder, states[row], found, row, plan, exact=True)[0]
+            after = _of_tokens(every, processed_logprobs(every, options), np.append(ids[row, :m], tokens[row]))
+            # A cut may fall otherwise in a sample of the tail: what was drawn there has its chance among the entries.
+            drawn_logprobs[row] = after[m] if after[m] > -np.inf else choice_of_row.logprob
+            logprobs[row, :m], error[row] = after[:m], 0.0
             continue
         raw = finder.exact_rows(states[row], np.append(ids[row, :m], tokens[row]).astype(np.int32))
         logprobs[row, :m], drawn_logprobs[row] = raw[:m] - log_z[row], raw[m] - log_z[row]
     answer = Answer(ids, logits, logprobs, counts, found.scored, log_z, error, exact=exact)
     return Drawings(tokens, drawn_logprobs, answer)
+
+
+def _of_tokens(entries: Entries, values: Floats, ids: NDArray[np.int32]) -> Floats:
+    """The values (m,) of entries at these token ids, all of which are among them."""
+    order = np.argsort(entries.ids)
+    return values[order[np.searchsorted(entries.ids, ids, sorter=order)]]
 
 
 def _held_down(plan: Plan) -> int:

@@ -62,9 +62,10 @@ class OpenDecoder:
     def __init__(self, parts: DecoderParts, manifest: Manifest, folder: Path) -> None:
         self._parts, self._manifest, self._folder = parts, manifest, folder
         self._finder = Finder(parts)
-        timings = load_timings(folder, parts.points)
+        made = f"{manifest.created_at} {parts.weights_hash}"
+        timings = load_timings(folder, parts.points, made)
         if timings is None:
-            timings = measure_timings(self._finder.timed, parts.points, parts.samples)
+            timings = measure_timings(self._finder.timed, parts.points, parts.samples, made)
             save_timings(folder, timings)
         self._planner = Planner(parts.points, timings, float(parts.promise["logprob_error"]))
         self._choices: dict[tuple[str, int, int, float, bool], Choice] = {}
@@ -118,6 +119,7 @@ class OpenDecoder:
         A tensor on a CUDA device is answered there (docs/gpu.md): the fields of what comes back are tensors on it.
         """
         wanted = min(checks.whole("k", k, low=1), self.vocab_size)
+        threads = checks.whole("threads", threads, low=1)
         checks.one_of("normalize", normalize, NORMALIZE)
         if is_tensor(hidden) and hidden.device.type != "cpu":
             refused = {"constraints": constraints, "score_ids": score_ids, "warm": warm}
@@ -173,10 +175,12 @@ class OpenDecoder:
         """One token of each hidden state float (n, d), drawn as `sampling` says; its tail is a weighted sample of all others.
 
         step: the position in a text: the same seed, step and row draw the same token. k: candidates that come with it.
+        logprobs: "processed", after constraints, temperature and cuts: exact, and so as slow as all tokens are.
         Other arguments as for topk().
         """
         options = sampling or SamplingOptions()
         wanted = min(checks.whole("k", k, low=1), self.vocab_size)
+        threads, step = checks.whole("threads", threads, low=1), checks.whole("step", step, low=0)
         checks.one_of("logprobs", logprobs, ("raw", "processed"))
         states, good, failed = self._states(hidden, on_bad)
         plans = plans_of(constraints, len(failed), self.vocab_size, good)
@@ -193,7 +197,7 @@ class OpenDecoder:
     ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
         """Exact log-probability float32 (n,) and rank int32 (n,), 1 for the best, of token_ids[i] under state i."""
         self._require_open()
-        return exact_logprobs(self.layer, hidden, token_ids, threads=threads)
+        return exact_logprobs(self.layer, hidden, token_ids, threads=checks.whole("threads", threads, low=1))
 
     def check_weights(self) -> None:
         """Raise StaleDecoderError where the layer's weights are no longer those that the decoder was built for.

@@ -27,6 +27,9 @@ from decoder.tensors import as_numpy, bfloat16_bits, bits_as_float32, is_bfloat1
 BLOCK_BYTES = 1 << 22
 KINDS = {"float32": FLOAT32, "float16": FLOAT16, "bfloat16": BFLOAT16}
 
+_LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+"""Scale and soft-cap are float32 numbers: past these they would be 0 or infinity."""
+
 Weight = NDArray[Any]
 
 
@@ -80,8 +83,8 @@ class OutputLayer:
         self._keep("dtype", name)
         self._keep("dim", dim)
         self._keep("vocab_size", real)
-        self._keep("scale", number("scale", scale, low=0.0, above=True))
-        self._keep("softcap", None if softcap is None else number("softcap", softcap, low=0.0, above=True))
+        self._keep("scale", number("scale", scale, low=_LEAST, high=_MOST))
+        self._keep("softcap", None if softcap is None else number("softcap", softcap, low=_LEAST, high=_MOST))
         self._keep("bias", _stored_bias(bias, rows, real))
         self._require_finite()
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +29,7 @@ from decoder.operating_points import DecoderPoint, pick, width_at
 from decoder.option_checks import one_of
 from decoder.store import TIMINGS
 from decoder.threads import usable_cores
+from index.descriptor import NotAFileError, open_regular
 
 MODES = ("walk", "screen", "exact")
 BATCHES = (1, 8, 64)
@@ -46,8 +48,12 @@ class Run(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """Microseconds a state. walk, screen: (width, without log Z, with log Z); exact: (batch, microseconds)."""
+    """Microseconds a state. walk, screen: (width, without log Z, with log Z); exact: (batch, microseconds).
 
+    made: which decoder was timed; machine: where.
+    """
+
+    made: str
     machine: str
     walk: tuple[tuple[int, float, float], ...]
     screen: tuple[tuple[int, float, float], ...]
@@ -112,8 +118,8 @@ class Planner:
         return best
 
 
-def measure_timings(run: Run, points: Sequence[DecoderPoint], states: NDArray[np.float32]) -> Timings:
-    """Time each mode. states: float32 (>= 1, d), as like as can be to those that will come."""
+def measure_timings(run: Run, points: Sequence[DecoderPoint], states: NDArray[np.float32], made: str) -> Timings:
+    """Time each mode. states: float32 (>= 1, d), as like as can be to those that will come; made: which decoder it is."""
     some = np.ascontiguousarray(np.resize(states, (max(BATCHES), states.shape[1])))
     tables: dict[str, list[tuple[int, float, float]]] = {"walk": [], "screen": []}
     for mode, table in tables.items():
@@ -125,23 +131,36 @@ def measure_timings(run: Run, points: Sequence[DecoderPoint], states: NDArray[np
             table.append((width, without, with_log_z))
     exact = [(batch, _least_us(partial(run, "exact", 0, some[:batch], log_z=True), batch)) for batch in BATCHES]
     return Timings(
-        machine=this_machine(), walk=tuple(tables["walk"]), screen=tuple(tables["screen"]), exact=tuple(exact)
+        made=made,
+        machine=this_machine(),
+        walk=tuple(tables["walk"]),
+        screen=tuple(tables["screen"]),
+        exact=tuple(exact),
     )
 
 
-def load_timings(folder: Path, points: Sequence[DecoderPoint]) -> Timings | None:
+def load_timings(folder: Path, points: Sequence[DecoderPoint], made: str) -> Timings | None:
     """Those of this machine that lie in a decoder's folder and cover its points; None where they have to be measured.
 
     No checksum covers the file, since each machine writes its own: what is not as save_timings() writes it is no table.
     """
     try:
-        timings = msgspec.json.decode((folder / TIMINGS).read_bytes(), type=Timings)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        with open(open_regular(folder / TIMINGS), "rb") as file:  # noqa: PTH123 (a descriptor)
+            timings = msgspec.json.decode(file.read(), type=Timings)
+    except (OSError, NotAFileError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
     tables = {"walk": timings.walk, "screen": timings.screen}
-    covered = all(tables[point.mode] for point in points) and len(timings.exact) > 0
-    sensible = all(batch > 0 for batch, _ in timings.exact)
-    return timings if covered and sensible and timings.machine == this_machine() else None
+    covered = all(tables[point.mode] for point in points) and _is_table(timings.exact)
+    sensible = all(_is_table(table) for table in tables.values() if table)
+    known = (timings.made, timings.machine) == (made, this_machine())
+    return timings if covered and sensible and known else None
+
+
+def _is_table(rows: Sequence[tuple[float, ...]]) -> bool:
+    """Rows of increasing first numbers, all numbers finite and above 0."""
+    firsts = [row[0] for row in rows]
+    increasing = all(a < b for a, b in pairwise(firsts))
+    return len(rows) > 0 and increasing and all(0 < number < 1e18 for row in rows for number in row)
 
 
 def save_timings(folder: Path, timings: Timings) -> None:

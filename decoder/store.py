@@ -46,6 +46,7 @@ TIMINGS = "timings.json"
 DECODER = Kind("decoder", "a decoder", WEIGHTS, (*(f"{name}.npy" for name in ARRAYS), REPORT), (TIMINGS,))
 _KIND = "decoder"
 _BLOCK_BYTES = 1 << 22
+ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +122,34 @@ def write_decoder(folder: Path, parts: DecoderParts) -> Manifest:
 def read_decoder(folder: Path, *, layer: OutputLayer | None = None) -> tuple[DecoderParts, Manifest]:
     """The parts of the decoder in `folder`. layer: used in place of the folder's copy, if it has the hash of the built one.
 
-    Raises UnknownDecoderError, CorruptDecoderError, StaleDecoderError; index.errors.UnsupportedFormatError.
+    Where another decoder takes the folder's place meanwhile, that one is read. Raises UnknownDecoderError,
+    CorruptDecoderError, StaleDecoderError; index.errors.UnsupportedFormatError.
     """
+    for _ in range(ATTEMPTS):
+        before = _which(folder)
+        try:
+            found = _read_all(folder, layer)
+        except Exception:
+            if _which(folder) == before:
+                raise
+            continue
+        if _which(folder) == before:
+            return found
+    raise CorruptDecoderError(
+        path=folder, expected="a decoder that stays there while it is read", found=f"another one, {ATTEMPTS} times"
+    )
+
+
+def _which(folder: Path) -> tuple[int, int, int] | None:
+    """What tells a folder from the one that takes its place by a rename, which leaves its mark on the folder moved."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_ctime_ns
+
+
+def _read_all(folder: Path, layer: OutputLayer | None) -> tuple[DecoderParts, Manifest]:
     manifest = _manifest(folder)
     for name, entry in manifest.files.items():
         if name != REPORT and not (name == WEIGHTS and layer is not None):

@@ -200,9 +200,18 @@ def combine(
     exact over estimated mass. masses: float64, scratch as long as logits.
     """
     count = logits.shape[0]
-    top = np.float32(-np.inf)
+    best = np.float32(-np.inf)
     for j in range(exact):
+        best = max(best, logits[j])
+    # A drawn row may be better than all that were found, by more than exp() can say.
+    top = best
+    for j in range(exact, count):
         top = max(top, logits[j])
+    if top > best:
+        moved = np.exp(np.float64(best) - np.float64(top))
+        total *= moved
+        squares *= moved * moved
+        drawn_from *= moved
     whole = total
     for j in range(count):
         masses[j] = np.exp(np.float64(logits[j]) - np.float64(top))

@@ -121,7 +121,9 @@ def combine(
     masses: Any,
 ) -> Any:
     """(log Z, its standard error): exact rows, estimates, the sample of estimated rows, the sample of the rest."""
-    top = float(logits[:exact].max())
+    top = float(logits.max())
+    moved = np.exp(float(logits[:exact].max()) - top)
+    total, squares, drawn_from = total * moved, squares * moved**2, drawn_from * moved
     masses[:] = np.exp(logits.astype(np.float64) - top)
     known, drawn, others = np.split(masses, [exact, exact + sampled])
     whole, variance = known.sum() + total, squares * estimate_error**2

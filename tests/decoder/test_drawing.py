@@ -201,6 +201,29 @@ def test_log_probabilities_of_what_was_drawn(head, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("options", [{"temperature": 2.0}, {"temperature": 1.5, "top_p": 0.9}, {"temperature": 0.3}])
+def test_log_probabilities_after_temperature_and_cuts_are_exact(head, mode, options):
+    """A sample of the tail says little of a mass that temperature moved there."""
+    states, banned = toy().held_out[:60], [int(np.argmax(logits64(toy().layer, toy().held_out[:1])[0]))]
+    for constraints in (None, Constraints(banned=banned)):
+        found = head.sample(
+            states,
+            mode=mode,
+            sampling=SamplingOptions(seed=3, **options),
+            constraints=constraints,
+            logprobs="processed",
+        )
+        assert not found.logprob_stderr.any()
+        for row in range(60):
+            chances = probabilities(toy().layer, states[row : row + 1], options, constraints)
+            ids, logprobs = found.candidates.token_ids[row], found.candidates.logprobs[row]
+            both = np.isfinite(logprobs) & (chances[ids] > 0)
+            np.testing.assert_allclose(logprobs[both], np.log(chances[ids[both]]), atol=1e-4)
+            if chances[found.token_ids[row]] > 0:
+                assert found.logprobs[row] == pytest.approx(np.log(chances[found.token_ids[row]]), abs=1e-4)
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_s67_a_banned_token_never_comes(head, mode):
     states = np.repeat(toy().held_out[:1], 150, axis=0)
     best = int(exact_topk(toy().layer, states[:1], 1).token_ids[0, 0])

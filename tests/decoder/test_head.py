@@ -200,12 +200,19 @@ def test_states_whose_logits_overflow_are_named(head, mode):
         ({"on_bad": "skip"}, "on_bad is"), ({"logprobs": "cooked"}, "logprobs is"),
         ({"warm": [[V]]}, f"token id {V} in warm"), ({"warm": [[-2]]}, "token id -2 in warm"),
         ({"warm": [[1], [2]]}, "warm has shape"), ({"warm": [[0.5]]}, "warm has shape"),
-        ({"score_ids": [[1]]}, "token ids have shape"),
+        ({"score_ids": [[1]]}, "token ids have shape"), ({"threads": 0}, "threads is 0"),
+        ({"threads": "2"}, "threads is '2'"), ({"threads": 1.5}, "threads is 1.5"), ({"threads": True}, "threads is True"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_named(head, asked, said):
     with pytest.raises(DecoderOptionsError, match=said):
         head.topk(held(1), **asked)
+
+
+@pytest.mark.parametrize("step", [-1, 1.5, "a", None])
+def test_what_is_no_step(head, step):
+    with pytest.raises(DecoderOptionsError, match="step is"):
+        head.sample(held(1), sampling=SamplingOptions(seed=1), step=step)
 
 
 @pytest.mark.parametrize("hidden", [np.ones((2, DIM + 1)), np.ones((1, 1, DIM)), "state", [["a"] * DIM], None])

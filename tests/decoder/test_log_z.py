@@ -8,7 +8,7 @@ from layer_oracle import log_sum, logits64, logprobs64
 from small_decoders import Small, screened, small_decoder, walked
 from toy_decoder import toy
 
-from decoder import open_decoder
+from decoder import OutputLayer, open_decoder
 from decoder.candidates import Effort
 from decoder.kernels.screen import screen_states
 from decoder.kernels.walk import walk_states
@@ -95,3 +95,16 @@ def test_s63_exact_normalisation_is_exact(mode):
     true = np.take_along_axis(logprobs64(made.layer, made.held_out[:100]), top.token_ids.astype(np.int64), axis=1)
     np.testing.assert_allclose(top.logprobs, true, atol=2e-5)
     assert not top.logprob_stderr.any()
+
+
+@pytest.mark.parametrize("mode", ["walk", "screen"])
+def test_a_drawn_row_far_better_than_those_found_does_not_overflow(mode):
+    """Rows so long that exp() of the difference of two logits is beyond any float64."""
+    weight = (np.random.default_rng(0).normal(size=(1200, 48)) * 5000).astype(np.float32)
+    small = small_decoder(1200, 48, layer=OutputLayer(weight), n=200)
+    effort = Effort(width=20, rerank=20, middle=0 if mode == "walk" else 64, tail=64 if mode == "walk" else 0)
+    found = answers(small, mode, effort, False, 0)
+    assert np.isfinite(found.log_z).all() and np.isfinite(found.error).all()
+    # At least what was seen exactly, and no more than a few rows of the best that there is.
+    assert (found.log_z >= found.logits[:, 0].astype(np.float64) - 1e-3).all()
+    assert (found.log_z <= logits64(small.layer, small.states).max(axis=1) + 10).all()

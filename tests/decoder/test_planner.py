@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -12,9 +13,12 @@ from decoder.errors import DecoderOptionsError
 from decoder.planner import BATCHES, Planner, Timings, load_timings, measure_timings, save_timings, this_machine
 from decoder.store import TIMINGS
 
+MADE = "a decoder"
+
 
 def timings(**tables) -> Timings:
     given = {
+        "made": MADE,
         "machine": this_machine(),
         "walk": ((24, 50.0, 70.0), (64, 100.0, 140.0), (96, 150.0, 200.0)),
         "screen": ((128, 300.0, 330.0), (700, 400.0, 450.0)),
@@ -113,14 +117,16 @@ class TestTimings:
 
     def test_kept_and_read(self, tmp_path):
         save_timings(tmp_path, timings())
-        assert load_timings(tmp_path, POINTS) == timings() and [p.name for p in tmp_path.iterdir()] == [TIMINGS]
+        assert load_timings(tmp_path, POINTS, MADE) == timings() and [p.name for p in tmp_path.iterdir()] == [TIMINGS]
         save_timings(tmp_path, timings(walk=()))
-        assert load_timings(tmp_path, POINTS) is None and load_timings(tmp_path, POINTS[3:]) == timings(walk=())
+        assert load_timings(tmp_path, POINTS, MADE) is None and load_timings(tmp_path, POINTS[3:], MADE) == timings(
+            walk=()
+        )
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"machine": 3}', "\udce9"])
     def test_a_damaged_file_is_measured_again(self, tmp_path, text):
         (tmp_path / TIMINGS).write_bytes(text.encode("utf-8", "surrogateescape"))
-        assert load_timings(tmp_path, POINTS) is None
+        assert load_timings(tmp_path, POINTS, MADE) is None
 
     @pytest.mark.parametrize(
         "change",
@@ -131,15 +137,28 @@ class TestTimings:
             {"screen": [3]},
             {"exact": None},
             {"exact": [[0, 1.0]]},
+            {"exact": [[1, 1.0], [10**30, 2.0]]},
+            {"exact": [[8, 1.0], [1, 2.0]]},
+            {"walk": [[10, 1.0, 1.0], [10, 2.0, 2.0]]},
+            {"walk": [[10, 0.0, 1.0]]},
+            {"screen": [[10, 1.0, 1e300]]},
         ],
     )
     def test_a_table_of_another_shape_is_measured_again(self, tmp_path, change):
         (tmp_path / TIMINGS).write_text(json.dumps({**timings().to_dict(), **change}))
-        assert load_timings(tmp_path, POINTS) is None
+        assert load_timings(tmp_path, POINTS, MADE) is None
 
     def test_another_machine_measures_again(self, tmp_path):
         save_timings(tmp_path, timings(machine="another"))
-        assert load_timings(tmp_path, POINTS) is None
+        assert load_timings(tmp_path, POINTS, MADE) is None
+
+    def test_another_decoder_in_the_same_place_is_measured_again(self, tmp_path):
+        save_timings(tmp_path, timings(made="an older one"))
+        assert load_timings(tmp_path, POINTS, MADE) is None
+
+    def test_what_is_no_file_is_not_waited_for(self, tmp_path):
+        os.mkfifo(tmp_path / TIMINGS)
+        assert load_timings(tmp_path, POINTS, MADE) is None
 
     def test_where_nothing_can_be_written_nothing_happens(self, tmp_path):
         save_timings(tmp_path / "missing", timings())
@@ -153,7 +172,7 @@ def test_measuring_asks_for_every_mode():
         asked.append((mode, width, len(states), log_z))
 
     states = np.arange(12, dtype=np.float32).reshape(3, 4)
-    table = measure_timings(run, POINTS, states)
+    table = measure_timings(run, POINTS, states, MADE)
     assert [row[0] for row in table.walk] == [24, 64, 96] and [row[0] for row in table.screen] == [128, 700]
     assert [batch for batch, _ in table.exact] == list(BATCHES)
     assert {mode for mode, *_ in asked} == {"walk", "screen", "exact"}
@@ -163,5 +182,5 @@ def test_measuring_asks_for_every_mode():
 
 
 def test_measuring_a_decoder_without_points():
-    table = measure_timings(lambda *_, **__: None, (), np.ones((1, 4), np.float32))
+    table = measure_timings(lambda *_, **__: None, (), np.ones((1, 4), np.float32), MADE)
     assert table.walk == table.screen == () and len(table.exact) == len(BATCHES)

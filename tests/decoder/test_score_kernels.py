@@ -112,7 +112,7 @@ class FinishContract:
     finish: ClassVar[Callable[..., None]]
 
     @pytest.mark.parametrize("scale", [1.0, 0.0625, 3.0])
-    @pytest.mark.parametrize("softcap", [0.0, 1.0, 30.0])
+    @pytest.mark.parametrize("softcap", [0.0, 1.0, 30.0, 1e6, 1e14, 1e30])
     def test_equals_float64(self, scale, softcap):
         raw = np.concatenate([np.linspace(-200, 200, 1001), [0.0, 1e-30, 1e-6, -1e-6, 1e-3, 1e30]]).astype(np.float32)
         scaled = raw.astype(np.float64) * scale

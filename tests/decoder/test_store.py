@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from layer_oracle import bfloat16_bits, random_layer, random_states
 
-from decoder import DecoderOptions, OutputLayer, build_decoder, open_decoder
+from decoder import DecoderOptions, OutputLayer, build_decoder, open_decoder, store
 from decoder.errors import CorruptDecoderError, DecoderError, StaleDecoderError, UnknownDecoderError
 from decoder.store import ARRAYS, REPORT, TIMINGS, read_decoder, require_same_weights
 from index import build, open_index
@@ -148,6 +148,42 @@ def test_layer_given_the_folders_weights_are_not_read(copy):
 
 
 # --- what is no decoder -----------------------------------------------------------------------------------------
+
+
+def swapped_while_read(monkeypatch, place: Path, other: Path, times: int) -> None:
+    """Each time that codes are read, the decoder in `place` and the one in `other` change places first."""
+    left = [times]
+
+    def load(path, **options):
+        if path.name == "codes.npy" and left[0]:
+            left[0] -= 1
+            between = place.with_name("between")
+            place.rename(between)
+            other.rename(place)
+            between.rename(other)
+        return real(path, **options)
+
+    real = store.load_resident
+    monkeypatch.setattr(store, "load_resident", load)
+
+
+@pytest.mark.parametrize("size", [203, 150])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_decoder_replaced_while_it_is_opened_is_one_or_the_other(copy, tmp_path, monkeypatch, size, times):
+    layer = random_layer(size, 12, "float16", seed=9)
+    build_decoder(layer, tmp_path / "other", calibration=random_states(300, 12, seed=4), options=OPTIONS)
+    swapped_while_read(monkeypatch, copy, tmp_path / "other", times)
+    with open_decoder(copy) as head:
+        assert head.stats()["weights_hash"] == head.layer.weights_hash()
+        assert len(head.parts.links) == head.vocab_size == len(head.parts.preview.codes)
+        assert head.vocab_size == (size if times % 2 else 203)
+
+
+def test_a_decoder_replaced_without_end_is_told_so(copy, tmp_path, monkeypatch):
+    shutil.copytree(copy, tmp_path / "other")
+    swapped_while_read(monkeypatch, copy, tmp_path / "other", 10**6)
+    with pytest.raises(CorruptDecoderError, match="stays there while it is read"):
+        open_decoder(copy)
 
 
 def test_nothing_there(tmp_path):
