@@ -16,6 +16,8 @@ from decoder.errors import BadHiddenError, named
 from decoder.tensors import as_numpy, is_tensor, widened
 
 States = NDArray[np.float32]
+AT_ONCE = 1 << 16
+"""So many numbers are looked at one by one sooner than NumPy is told to keep silent about overflow."""
 
 
 def as_states(hidden: Any, dim: int) -> States:
@@ -47,6 +49,8 @@ def as_states(hidden: Any, dim: int) -> States:
 
 def bad_rows(states: States) -> list[int]:
     """Rows that hold NaN or infinity."""
+    if states.size <= AT_ONCE and np.isfinite(states).all():
+        return []
     # A sum is finite unless a component is not, or the sum overflows: only then look closer.
     with np.errstate(over="ignore", invalid="ignore"):
         suspects = np.flatnonzero(~np.isfinite(states.sum(axis=1)))

@@ -63,6 +63,8 @@ def widened(array: NDArray[Any]) -> NDArray[np.float32] | None:
 
     Values past float32 become infinities.
     """
+    if array.dtype is _FLOAT32:
+        return array
     if is_bfloat16(array.dtype):
         return bits_as_float32(bfloat16_bits(array).reshape(array.shape))
     if array.dtype.kind != "f":

@@ -98,9 +98,7 @@ def test_a_curve_ends_where_it_is_enough():
     assert curve(V, mode="screen") == [w for w in WIDTHS["screen"] if w < V] + [V]
     # As wide as the vocabulary is as wide as can be; and one point there always is.
     assert (
-        curve(100) == [24, 32, 48, 64, 96, 100]
-        and curve(100, mode="screen") == [32, 48, 64, 96, 100]
-        and curve(21) == [21]
+        curve(100) == [24, 32, 48, 64, 96, 100] and curve(100, mode="screen") == [32, 64, 96, 100] and curve(21) == [21]
     )
     assert widths
 
