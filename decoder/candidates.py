@@ -31,8 +31,8 @@ class Candidates:
     """token_ids int32, logits float32, weights float64 (n, c).
 
     exact int64 (n,): so many first ones are reranked rows, best first, of weight 1; up to counts int64 (n,) come sampled
-    rows, each standing for `weight` tokens. log_z float64 (n,) with standard error `error`, NaN where it was not asked for;
-    scored int64 (n,): rows whose code was looked at.
+    rows, each standing for `weight` tokens, with exact logits where entries were asked for. log_z float64 (n,) with standard
+    error `error`, NaN where it was not asked for; scored int64 (n,): rows whose code was looked at.
     """
 
     token_ids: NDArray[np.int32]

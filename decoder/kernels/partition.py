@@ -7,7 +7,7 @@ sum_seen, add_ties      the estimated mass of rows that were scored and not rera
 sample_seen             a systematic sample of them, in proportion to their estimated mass
 mass_seen               the last three of one state: what its walk or screen saw
 combine                 all strata to log Z and its standard error
-sum_up                  the same, after the exact logits of the sampled rows
+sum_up                  the same, with the weights of a uniform sample
 
 Strata of the sum of exp(logit - top): the reranked rows, exact. The other scored rows: the sum of their estimates, corrected,
 where a sample of them was rescored, by the mean ratio of exact to estimated mass (unbiased: the sample is drawn in
@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 
 from decoder.kernels.exponent import exp_below_zero
-from decoder.kernels.score import exact_logits, finish_one
+from decoder.kernels.score import finish_one
 
 FEW = 1e-5
 """No standard error is below it: a logit summed in float32 is that uncertain itself."""
@@ -248,15 +248,11 @@ def combine(
 
 @njit(cache=True, nogil=True)
 def sum_up(
-    weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, state: Any, who: Any, logit: Any, weight_of: Any,
-    known: Any, sampled: Any, count: Any, times: Any, total: Any, squares: Any, spread: Any, drawn_from: Any, draws: Any,
-    rest: Any, exps: Any,
+    logits: Any, weights: Any, known: Any, sampled: Any, times: Any, total: Any, squares: Any, spread: Any,
+    drawn_from: Any, draws: Any, rest: Any, exps: Any,
 ) -> Any:  # fmt: skip
-    """combine() once who[known:count] are drawn: their exact logits, and the weights of who[known + sampled:count]."""
-    first = known + sampled
+    """combine() once all logits are there; the weights of the uniform sample, rows known + sampled and on, are set."""
+    first, count = known + sampled, logits.shape[0]
     for j in range(first, count):
-        weight_of[j] = np.float64(rest) / (count - first)
-    exact_logits(weight, kind, bias, scale, softcap, state, who, known, count, logit)
-    return combine(
-        logit[:count], weight_of[:count], known, sampled, times, total, squares, spread, drawn_from, draws, rest, exps
-    )
+        weights[j] = np.float64(rest) / (count - first)
+    return combine(logits, weights, known, sampled, times, total, squares, spread, drawn_from, draws, rest, exps)

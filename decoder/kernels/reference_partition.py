@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from decoder.kernels.partition import FEW, HIGHEST
-from decoder.kernels.reference import exact_logits, exp_below_zero, finish_one
+from decoder.kernels.reference import exp_below_zero, finish_one
 
 _WORD = (1 << 64) - 1
 
@@ -143,15 +143,12 @@ def combine(
 
 
 def sum_up(
-    weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, state: Any, who: Any, logit: Any, weight_of: Any,
-    known: Any, sampled: Any, count: Any, times: Any, total: Any, squares: Any, spread: Any, drawn_from: Any, draws: Any,
-    rest: Any, exps: Any,
+    logits: Any, weights: Any, known: Any, sampled: Any, times: Any, total: Any, squares: Any, spread: Any,
+    drawn_from: Any, draws: Any, rest: Any, exps: Any,
 ) -> Any:  # fmt: skip
-    """combine() once who[known:count] are drawn."""
+    """combine() once all logits are there."""
     first = known + sampled
-    weight_of[first:count] = rest / max(1, count - first)
-    exact_logits(weight, kind, bias, scale, softcap, state, who, known, count, logit)
+    weights[first:] = rest / max(1, len(logits) - first)
     return combine(
-        logit[:count], weight_of[:count], known, sampled, times, total, squares, spread, drawn_from, draws, rest,
-        exps[:count],
-    )  # fmt: skip
+        logits, weights, known, sampled, times, total, squares, spread, drawn_from, draws, rest, exps[: len(logits)]
+    )

@@ -132,7 +132,18 @@ def screen_states(
             seen = rows, distances, m, values, bound
             effort = draws, whole, state_seed(state, seed)
             counts[s], log_z[s], error[s] = _log_z(
-                layer, state, query[width], near, known, seen, effort, masses, who[s], logits[s], weights[s]
+                layer,
+                (codes, scalars, levels, query_scale, query_sum),
+                state,
+                query[width],
+                near,
+                known,
+                seen,
+                effort,
+                masses,
+                who[s],
+                logits[s],
+                weights[s],
             )
         best_first(who[s], logits[s], known, None)
 
@@ -143,8 +154,8 @@ def typed(weight: Any, dim: Any) -> Any:
 
 
 def _log_z(
-    layer: Any, state: Any, offset: Any, near: Any, known: Any, seen: Any, effort: Any, masses: Any, who: Any,
-    logit: Any, weight_of: Any,
+    layer: Any, estimates: Any, state: Any, offset: Any, near: Any, known: Any, seen: Any, effort: Any, masses: Any,
+    who: Any, logit: Any, weight_of: Any,
 ) -> Any:  # fmt: skip
     *_, scale, softcap = layer
     passed, distances, m, values, bound = seen
@@ -167,8 +178,15 @@ def _log_z(
         drawn_from = sum_groups(values, sums)
         sampled = draw_rows(values, sums, drawn_from, draws, start, who[known:], weight_of[known:], times)
         count = known + sampled
+    codes, scalars, levels, query_scale, query_sum = estimates
+    if not sampled or whole or codes.shape[1] < len(state):
+        exact_logits(*layer, state, who, known, count, logit)
+    else:
+        far = np.empty(sampled, np.float32)
+        score_codes(codes, scalars, levels[None], query_scale, query_sum, who[known:], sampled, far)
+        logit[known:count] = [finish_one(np.float32(-0.5) * distance + offset, scale, softcap) for distance in far]
     z, error = sum_up(
-        *layer, state, who, logit, weight_of, known, sampled, count, times, total, squares, spread_of, drawn_from, draws,
-        rest, np.empty(count),
+        logit[:count], weight_of[:count], known, sampled, times, total, squares, spread_of, drawn_from, draws, rest,
+        np.empty(count),
     )  # fmt: skip
     return count, z, error

@@ -142,8 +142,9 @@ def _log_z(layer: Any, state: Any, around: Any, effort: Any, who: Any, logit: An
     first, rest = known + sampled, V - len(seen)
     table = (np.uint64(1) << np.uint64(32)) | seen.astype(np.uint64)
     count = sample_unseen(table, None, 1, V, rest, random, who, first, first + min(tail, rest))
+    exact_logits(*layer, state, who, known, count, logit)
     z, error = sum_up(
-        *layer, state, who, logit, weight_of, known, sampled, count, times, total, squares, spread, drawn_from, middle,
-        rest, np.empty(count),
+        logit[:count], weight_of[:count], known, sampled, times, total, squares, spread, drawn_from, middle, rest,
+        np.empty(count),
     )  # fmt: skip
     return count, z, error

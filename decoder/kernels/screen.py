@@ -240,8 +240,9 @@ def screen_states(
         scored[s] = codes.shape[0]
         if known > 0 and draws > 0:
             counts[s], log_z[s], error[s] = _log_z(
-                weight, kind, bias, scale, softcap, state, query[width], near, known, rows, distances, m, values, bound,
-                draws, whole, state_seed(state, seed), masses, sums_of_mass, times, exps, mine, logit, weights[s],
+                weight, kind, bias, scale, softcap, codes, scalars, plane, query_scale, query_sum, state, query[width],
+                near, known, rows, distances, m, values, bound, draws, whole, state_seed(state, seed), masses,
+                sums_of_mass, times, exps, mine, logit, weights[s],
             )  # fmt: skip
         best_first(mine, logit, known, far)
 
@@ -267,9 +268,10 @@ def _pass(
 
 @njit(cache=True, nogil=True)
 def _log_z(
-    weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, state: Any, offset: Any, near: Any, known: Any,
-    passed: Any, distances: Any, m: Any, values: Any, bound: Any, draws: Any, whole: Any, random: Any, masses: Any,
-    sums: Any, times: Any, exps: Any, who: Any, logit: Any, weight_of: Any,
+    weight: Any, kind: Any, bias: Any, scale: Any, softcap: Any, codes: Any, scalars: Any, plane: Any, query_scale: Any,
+    query_sum: Any, state: Any, offset: Any, near: Any, known: Any, passed: Any, distances: Any, m: Any, values: Any,
+    bound: Any, draws: Any, whole: Any, random: Any, masses: Any, sums: Any, times: Any, exps: Any, who: Any, logit: Any,
+    weight_of: Any,
 ) -> Any:  # fmt: skip
     """(rows in who, log Z, its standard error), after `known` rows of one screen were reranked; drawn rows are added.
 
@@ -296,8 +298,14 @@ def _log_z(
         drawn_from = sum_groups(values, sums)
         sampled = draw_rows(values, sums, drawn_from, draws, start, who[known:], weight_of[known:], times)
         count = known + sampled
+    if sampled == 0 or whole or codes.shape[1] < state.shape[0]:
+        exact_logits(weight, kind, bias, scale, softcap, state, who, known, count, logit)
+    else:
+        # Codes of all coordinates are near enough for a sum over few of all tokens, and half as far to read.
+        score_codes(codes, scalars, plane, query_scale, query_sum, who[known:], sampled, distances)
+        for j in range(sampled):
+            logit[known + j] = finish_one(np.float32(-0.5) * distances[j] + offset, scale, softcap)
     log_z, error = sum_up(
-        weight, kind, bias, scale, softcap, state, who, logit, weight_of, known, sampled, count, times, total, squares,
-        spread, drawn_from, draws, rest, exps,
-    )  # fmt: skip
+        logit[:count], weight_of[:count], known, sampled, times, total, squares, spread, drawn_from, draws, rest, exps
+    )
     return count, log_z, error

@@ -183,8 +183,8 @@ def _log_z(
     rest = total_rows - seen
     mask = np.uint32(visited.shape[0] - 1)
     count = sample_unseen(visited, mask, mark, total_rows, rest, random, who, first, first + min(tail, rest))
+    exact_logits(weight, kind, bias, scale, softcap, state, who, known, count, logit)
     log_z, error = sum_up(
-        weight, kind, bias, scale, softcap, state, who, logit, weight_of, known, sampled, count, times, total, squares,
-        spread, drawn_from, middle, rest, exps,
-    )  # fmt: skip
+        logit[:count], weight_of[:count], known, sampled, times, total, squares, spread, drawn_from, middle, rest, exps
+    )
     return count, log_z, error
