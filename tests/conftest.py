@@ -15,6 +15,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def _forget_older_kernels() -> None:
+    """Numba compiles a kernel anew when its own file changes, not when one does whose code it took in."""
+    root = Path(__file__).parent.parent
+    for package in ("index", "decoder"):
+        for folder in sorted({path.parent for path in (root / package).rglob("kernels/*.py")}):
+            shared = [*folder.glob("*.py"), *(root / "index" / "kernels").glob("*.py")]
+            newest = max(path.stat().st_mtime for path in shared)
+            for cached in folder.glob("__pycache__/*.nb[ic]"):
+                if cached.stat().st_mtime < newest:
+                    cached.unlink(missing_ok=True)
+
+
+_forget_older_kernels()
+
 WORDNET = Path(__file__).parent / "data" / "wordnet"
 
 
