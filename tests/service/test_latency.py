@@ -1,4 +1,8 @@
-"""What HTTP adds to a query, over one connection that is kept alive. Times, so only among the long tests."""
+"""What HTTP adds to a query, over one connection that is kept alive: so many times what an empty request takes.
+
+Both are measured in the same run, for how long a request takes is the machine's: 2 ms and 1 ms were allowed where an empty
+one took 0.25. Times all the same, so only among the long tests.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,8 @@ from live import live_server
 
 from index import open_index
 
-JSON_LIMIT_MS = 2.0
-RAW_LIMIT_MS = 1.0
-BARE_MS = 0.25
-"""An empty request on the machine for which the limits were set."""
+JSON_LIMIT, RAW_LIMIT = 8.0, 4.0
+"""Of JSON and of raw float32, in empty requests."""
 
 
 def p50_ms(call, arguments):
@@ -62,10 +64,9 @@ def test_what_http_adds(tmp_path, wordnet, record_property):
                 added_raw.append(raw_ms - library)
             bare = min(p50_ms(lambda _: get("/livez"), queries) for _ in range(3))
         connection.close()
-    # Where an empty request takes long, so does everything around a query: slower machines, other work beside.
-    slowness = max(1.0, bare / BARE_MS)
+    record_property("bare_ms", bare)
     record_property("added_json_ms", min(added_json))
     record_property("added_raw_ms", min(added_raw))
-    print(f"HTTP adds {min(added_json):.2f} ms (JSON) and {min(added_raw):.2f} ms (raw) to p50")
-    assert min(added_json) <= JSON_LIMIT_MS * slowness
-    assert min(added_raw) <= RAW_LIMIT_MS * slowness
+    print(f"HTTP adds {min(added_json):.2f} ms (JSON) and {min(added_raw):.2f} ms (raw) to p50; empty: {bare:.2f} ms")
+    assert min(added_json) <= JSON_LIMIT * bare
+    assert min(added_raw) <= RAW_LIMIT * bare
