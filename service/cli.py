@@ -182,7 +182,7 @@ def query_command(
     else:
         print_hits(rows, with_payload=with_payload)
     if warning:
-        _complain(f"fullview: {warning}", style="yellow")
+        complain(f"fullview: {warning}", style="yellow")
 
 
 @app.command("inspect")
@@ -213,8 +213,8 @@ def check_command(index: IndexFolder, *, as_json: Json = False) -> None:
         print_json({"index": str(index), "problems": problems})
     elif problems:
         for problem in problems:
-            _complain(problem)
-        _complain(f"fullview: {index} is damaged. Restore the folder from a copy or build it again.", style="red")
+            complain(problem)
+        complain(f"fullview: {index} is damaged. Restore the folder from a copy or build it again.", style="red")
     else:
         Console(highlight=False, soft_wrap=True).print(
             f"{index}: every page and file is as it was written.", markup=False
@@ -285,11 +285,11 @@ def _failed(error: BaseException, code: int, *, as_json: bool, own_flags: bool =
     if as_json:
         print_json({"error": sentence, "kind": type(error).__name__})
     else:
-        _complain(f"fullview: {sentence}", style="red")
+        complain(f"fullview: {sentence}", style="red")
     return code
 
 
-def _complain(sentence: str, *, style: str | None = None) -> None:
+def complain(sentence: str, *, style: str | None = None) -> None:
     """A line on stderr."""
     Console(stderr=True, highlight=False, soft_wrap=True).print(sentence, markup=False, style=style)
 

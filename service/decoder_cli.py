@@ -15,6 +15,7 @@ from decoder.errors import DecoderOptionsError
 from decoder.options import DecoderOptions
 from index.errors import BuildCancelledError
 from service.build_progress import BuildProgressBar
+from service.flags import in_flags
 from service.stopping import BuildStoppedError, stop_on_signals
 
 BUILD_DEFAULT: dict[str, Any] = {field.name: field.default for field in fields(DecoderOptions)}
@@ -121,12 +122,12 @@ def topk_command(
     from decoder import open_decoder
     from decoder.constraints import Constraints
     from service.decoder_tables import print_tokens, tokens_of
-    from service.decoder_words import words_of
+    from service.decoder_words import lack_of, words_of
     from service.query_files import read_queries
 
-    known = None if words is None else words_of(words)
     biases = None if logit_bias is None else dict(map(_bias_of, logit_bias))
     with open_decoder(folder) as head:
+        known = None if words is None else words_of(words, tokens=head.vocab_size)
         found = head.topk(
             read_queries(hidden, first=first),
             k=k,
@@ -144,6 +145,9 @@ def topk_command(
             _print_json(row, indent=None)
     else:
         print_tokens(rows, found.mode)
+    lack = None if words is None or known is None else lack_of(words.name, known, head.vocab_size)
+    if lack is not None:
+        _warn(lack)
 
 
 @app.command("inspect")
@@ -168,6 +172,12 @@ def _bias_of(text: str) -> tuple[int, float]:
     except ValueError:
         pass
     raise DecoderOptionsError(f"logit_bias is {text!r}, needed a token id, a colon and a number, such as 17:-100")
+
+
+def _warn(sentence: str) -> None:
+    from service.cli import complain  # which loads this module
+
+    complain(f"fullview: {in_flags(sentence)}", style="yellow")
 
 
 def _print_json(value: Any, *, indent: int | None = 2) -> None:

@@ -2,6 +2,7 @@
 
 words_near()    the file beside a weight, or in a model's folder, that tells them
 words_of()      the words in a list of words, a vocabulary, a tokenizer, a model's folder or a GGUF file
+lack_of()       what is odd about words that are clearly too few
 read_words()    the list as a served decoder keeps it
 
 A word that is no text by itself (a part of a character) is written `bytes:\\xf0\\x9f`, as OpenAI's completions do.
@@ -15,12 +16,15 @@ from typing import Any
 
 import msgspec
 
-from decoder.readers.gguf_file import open_gguf
+from decoder.readers.gguf_file import open_gguf, real_tokens
 from index.errors import SourceError
 from service.text.pieces import Writing, piece_bytes, shown
 
 FILES = ("words.json", "tokens.json", "tokenizer.json", "vocab.json")
 """What is looked for beside a weight or in a model's folder; the first one counts."""
+
+ENOUGH = 0.9
+"""Of the tokens: with fewer words a list is likely another model's. A few are missing where rows are padding."""
 
 _Json = list[str] | dict[str, Any]
 
@@ -33,8 +37,31 @@ def words_near(weight: Path) -> Path | None:
     return next((folder / name for name in FILES if (folder / name).is_file()), None)
 
 
-def words_of(path: Path) -> list[str]:
-    """The words in a file or folder. Raises SourceError, UnsupportedFormatError."""
+def words_of(path: Path, *, tokens: int | None = None) -> list[str]:
+    """The words in a file or folder. tokens: how many the layer has that they are for; None: not compared.
+
+    Raises SourceError, also for more words than tokens, and UnsupportedFormatError.
+    """
+    words = _words_in(path, tokens)
+    if tokens is not None and len(words) > tokens:
+        raise SourceError(
+            f"{path.name} has {len(words):,} words, the layer has {tokens:,} tokens: these are the words of another model. "
+            "Needed at most one for each token; name the file of the layer's own model, or leave words out."
+        )
+    return words
+
+
+def lack_of(name: str, words: Sequence[str], tokens: int) -> str | None:
+    """A sentence where words are clearly too few for so many tokens."""
+    if len(words) >= ENOUGH * tokens:
+        return None
+    return (
+        f"{name} has {len(words):,} words for {tokens:,} tokens. Are they another model's? Tokens past them are shown by "
+        "their ids."
+    )
+
+
+def _words_in(path: Path, tokens: int | None) -> list[str]:
     if path.is_dir():
         found = words_near(path)
         if found is None:
@@ -47,7 +74,7 @@ def words_of(path: Path) -> list[str]:
         return content
     model = content.get("model")
     if isinstance(model, Mapping):
-        return _of_tokenizer(path, content, model)
+        return _of_tokenizer(path, content, model, tokens)
     return _by_id(path, content.items())
 
 
@@ -76,7 +103,7 @@ def _json_in(path: Path) -> _Json:
     return content
 
 
-def _of_tokenizer(path: Path, content: Mapping[str, Any], model: Mapping[str, Any]) -> list[str]:
+def _of_tokenizer(path: Path, content: Mapping[str, Any], model: Mapping[str, Any], tokens: int | None) -> list[str]:
     """Of the format that Hugging Face's tokenizers writes."""
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, list):  # Unigram: [piece, score] in the order of ids
@@ -89,15 +116,18 @@ def _of_tokenizer(path: Path, content: Mapping[str, Any], model: Mapping[str, An
     shown = msgspec.json.encode([content.get("decoder"), content.get("pre_tokenizer")])
     words = _readable(_by_id(path, pairs), byte_level=b'"ByteLevel"' in shown)
     special = [(each.get("content"), each.get("id")) for each in content.get("added_tokens") or []]
-    return _by_id(path, [*((text, number) for number, text in enumerate(words)), *special])
+    found = _by_id(path, [*((text, number) for number, text in enumerate(words)), *special])
+    # Tokens may have been added that the model has no rows for, such as Gemma 3's of images: nothing ever asks for them.
+    return found if tokens is None else found[: max(tokens, len(words))]
 
 
 def _of_gguf(path: Path) -> list[str]:
-    said = open_gguf(path).metadata
+    file = open_gguf(path)
+    said = file.metadata
     pieces = said.get("tokenizer.ggml.tokens")
     if not isinstance(pieces, list):
         raise SourceError(f"{path} holds no words (tokenizer.ggml.tokens).")
-    return _readable(pieces, byte_level=said.get("tokenizer.ggml.model") == "gpt2")
+    return _readable(pieces[: real_tokens(file, len(pieces))], byte_level=said.get("tokenizer.ggml.model") == "gpt2")
 
 
 def _by_id(path: Path, pairs: Any) -> list[str]:

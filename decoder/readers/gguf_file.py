@@ -137,11 +137,11 @@ def read_gguf(path: Path) -> LayerParts:
         bias=None if bias is None else _values(file, bias),
         scale=1.0 / scale if family.startswith(_DIVIDING) else scale,
         softcap=softcap or None,
-        vocab_size=_real_tokens(file, tensor.shape[0]),
+        vocab_size=real_tokens(file, tensor.shape[0]),
     )
 
 
-def _real_tokens(file: GgufFile, rows: int) -> int:
+def real_tokens(file: GgufFile, rows: int) -> int:
     """Rows before those that stand for no token: past the vocabulary, or filled up as [PAD123] when it was converted."""
     tokens = file.metadata.get("tokenizer.ggml.tokens")
     if not tokens:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from index.errors import SourceError
-from service.decoder_words import words_of
+from service.decoder_words import lack_of, words_of
 from service.jobs.messages import DecoderSpec
 from service.served_decoder import HEAD_FOLDER, WORDS_FILE
 
@@ -65,7 +65,7 @@ def _keep_words(spec: DecoderSpec, out: Path, *, vocab_size: int) -> list[str]:
     if spec.words is None:
         return []
     try:
-        words = words_of(Path(spec.words))
+        words = words_of(Path(spec.words), tokens=vocab_size)
     except SourceError as error:
         if not spec.words_found:
             raise
@@ -74,8 +74,5 @@ def _keep_words(spec: DecoderSpec, out: Path, *, vocab_size: int) -> list[str]:
         file.write(msgspec.json.encode(words))
         file.flush()
         os.fsync(file.fileno())
-    if len(words) < vocab_size:
-        return [
-            f"{Path(spec.words).name} has {len(words):,} words for {vocab_size:,} tokens; the others are shown by their ids."
-        ]
-    return []
+    lack = lack_of(Path(spec.words).name, words, vocab_size)
+    return [] if lack is None else [lack]

@@ -7,11 +7,12 @@ Unlike a collection's source, a weight that cannot be read is refused at once: n
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from decoder.calibration import LEAST
 from decoder.readers import read_bias, read_layer
-from decoder.readers.gguf_file import open_gguf
+from decoder.readers.gguf_file import open_gguf, real_tokens
 from index.errors import SourceError
 from index.sources import open_source
 from service.decoder_words import words_of
@@ -27,8 +28,9 @@ NO_CALIBRATION = (
 def foresee(spec: DecoderSpec) -> Foresight:
     """Raises SourceError for what cannot be read, MalformedError for what does not fit."""
     try:
-        rows, dim = _shape_of_weight(spec)
-        real = rows if spec.vocab_size is None else spec.vocab_size
+        weight = _size_of_weight(spec)
+        rows, dim = weight.rows, weight.dim
+        real = weight.tokens if spec.vocab_size is None else spec.vocab_size
         if real > rows:
             raise MalformedError(f"vocab_size is {real:,}, but the weight has {rows:,} rows. Is it another model's?")
         if spec.bias is not None:
@@ -36,24 +38,37 @@ def foresee(spec: DecoderSpec) -> Foresight:
         if spec.calibration is not None:
             _require_states(spec.calibration, dim)
         if spec.words is not None and not spec.words_found:
-            words_of(Path(spec.words))
+            words_of(Path(spec.words), tokens=real)
     except OSError as error:
         raise SourceError(f"{error.filename} cannot be read: {error.strerror}.") from error
     return Foresight(passes=1, warnings=[NO_CALIBRATION] if spec.calibration is None else [])
 
 
-def _shape_of_weight(spec: DecoderSpec) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """tokens: rows that are tokens, as far as the weight's own files say."""
+
+    rows: int
+    dim: int
+    tokens: int
+
+
+def _size_of_weight(spec: DecoderSpec) -> _Size:
     path = Path(spec.weight)
+    tokens = None
     if path.suffix.lower() == ".gguf":
         # read_layer() dequantises.
-        tensors = open_gguf(path).tensors
+        file = open_gguf(path)
+        tensors = file.tensors
         tensor = tensors.get("output.weight") or tensors.get("token_embd.weight")
         shape = () if tensor is None else tensor.shape
+        tokens = real_tokens(file, shape[0]) if shape else None
     else:
-        shape = read_layer(path, tensor=spec.tensor).weight.shape
+        parts = read_layer(path, tensor=spec.tensor)
+        shape, tokens = parts.weight.shape, parts.vocab_size
     if len(shape) != 2 or 0 in shape:
         raise MalformedError(f"{path.name}: the weight has shape {list(shape)}, needed [V, d]: one row for each token.")
-    return int(shape[0]), int(shape[1])
+    return _Size(int(shape[0]), int(shape[1]), int(shape[0] if tokens is None else tokens))
 
 
 def _require_bias(path: str, rows: int, real: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -34,6 +35,8 @@ def import_root(settings):
     np.save(root / "flat.npy", np.ones(20, np.float32))
     for name in ("notes.txt", "junk.npy", "junk.safetensors", "junk.gguf", "junk.json"):
         (root / name).write_text("no such thing")
+    for name, count in (("many.json", 21), ("exact.json", 20)):
+        (root / name).write_text(json.dumps([f"w{number}" for number in range(count)]))
     (root / "junk").mkdir()
 
 

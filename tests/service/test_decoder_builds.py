@@ -228,7 +228,11 @@ def test_s58_padding_rows_are_no_tokens(client, place):
     np.save(place / "data" / "import" / "padded.npy", weight)
     body = {"name": "padded", "weight": {"path": "padded.npy"}, "vocab_size": 61}
     job = client.post("/v1/admin/decoders", json=body).json()["job"]
-    assert ended(client, job)["state"] == "done"
+    state = ended(client, job)
+    assert state["state"] == "done"
+    # Beside it lie words of the other layer.
+    assert any("words.json has 3,000 words, the layer has 61 tokens" in warning for warning in state["warnings"])
+    assert client.get("/v1/decoders/padded").json()["has_words"] is False
     answer = client.post("/v1/decoders/padded/topk", json={"hidden": [0.0] * 8, "k": 64, "normalize": "exact"}).json()
     assert sorted(answer["token_ids"][0]) == list(range(61))
     assert np.allclose(answer["logprobs"], -4.110874, atol=1e-6)

@@ -21,14 +21,15 @@ from service.decoder_cli import BUILD_DEFAULT
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """weight.npy (800 tokens of 16), bias.npy, states.npy, words.json, asked.npy, and `built` from them."""
+    """weight.npy (800 tokens of 16), bias.npy, states.npy, lists of words, asked.npy, and `built` from them."""
     place = tmp_path_factory.mktemp("decoder_cli")
     weight, bias, hidden = layer_and_states(rows=800, dim=16, states=500)
     np.save(place / "weight.npy", weight)
     np.save(place / "bias.npy", bias)
     np.save(place / "states.npy", hidden[:400])
     np.save(place / "asked.npy", hidden[400:])
-    (place / "words.json").write_text(json.dumps([f"w{i}" for i in range(800)]))
+    for name, count in (("words.json", 800), ("many.json", 801), ("few.json", 719)):
+        (place / name).write_text(json.dumps([f"w{i}" for i in range(count)]))
     command = ["build", place / "weight.npy", place / "built", "--bias", place / "bias.npy", "--json"]
     assert cli.main(["decoder", *map(str, command)]) == 0
     return place
@@ -69,6 +70,14 @@ def test_topk(place, capsys):
     row = json.loads(out)
     assert row["token_ids"][0] == 5 and best not in row["token_ids"]
     assert "logprobs" not in row
+
+
+def test_words_that_are_clearly_too_few_are_a_warning(place, capsys):
+    asked = ("decoder", "topk", place / "built", place / "asked.npy", "--first", 1, "--json", "--words")
+    assert run(capsys, *asked, place / "words.json")[2] == ""
+    code, out, err = run(capsys, *asked, place / "few.json")
+    assert code == 0 and "tokens" in json.loads(out)
+    assert "few.json has 719 words for 800 tokens" in err
 
 
 def test_inspect(place, capsys):
@@ -114,6 +123,7 @@ def test_build_for_people(place, tmp_path, capsys):
         (["topk", "{decoder}", "{asked}", "--allowed", "800"], 1, ["800"]),
         (["topk", "{decoder}", "{root}/bias.npy"], 1, ["bias.npy"]),
         (["topk", "{decoder}", "{asked}", "--words", "{root}/weight.npy"], 1, ["weight.npy"]),
+        (["topk", "{decoder}", "{asked}", "--words", "{root}/many.json"], 1, ["many.json", "801 words", "800 tokens"]),
         (["inspect", "{out}"], 1, ["out"]),
     ],
 )

@@ -76,6 +76,8 @@ def refusing(tmp_path_factory):
         ({"serve": "good.npy"}, 400, ["serve", "config.json", ".gguf"]),
         ({"words": {"path": "none.json"}}, 404, ["words.path"]),
         ({"words": {"path": "junk.json"}}, 400, ["junk.json"]),
+        ({"words": {"path": "many.json"}}, 400, ["many.json", "21 words", "20 tokens", "another model"]),
+        ({"words": {"path": "exact.json"}, "vocab_size": 19}, 400, ["exact.json", "20 words", "19 tokens"]),
         ({"mode": "append"}, 400, ["append"]),
         ({"calibratoin": {}}, 400, ["calibratoin", "calibration"]),
     ],

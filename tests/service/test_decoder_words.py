@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from index.errors import SourceError
-from service.decoder_words import read_words, word, words_near, words_of
+from service.decoder_words import lack_of, read_words, word, words_near, words_of
 
 
 def write(path, content):
@@ -16,8 +16,8 @@ def write(path, content):
     return path
 
 
-def gguf(path, tokens, model):
-    """A GGUF file of version 3 that holds a vocabulary and nothing else."""
+def gguf(path, tokens, model, kinds=()):
+    """A GGUF file of version 3 that holds a vocabulary and nothing else. kinds: a number for each token."""
 
     def string(text):
         return struct.pack("<Q", len(text.encode())) + text.encode()
@@ -26,6 +26,10 @@ def gguf(path, tokens, model):
     entries.append(
         string("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, len(tokens)) + b"".join(map(string, tokens))
     )
+    if kinds:
+        entries.append(
+            string("tokenizer.ggml.token_type") + struct.pack(f"<IIQ{len(kinds)}i", 9, 5, len(kinds), *kinds)
+        )
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(entries)) + b"".join(entries))
     return path
 
@@ -114,3 +118,30 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
         words_of(tmp_path)
     with pytest.raises(SourceError, match="needed a list"):
         read_words(write(tmp_path / "v.json", {"a": 0}))
+
+
+def test_more_words_than_tokens_are_refused(tmp_path):
+    path = write(tmp_path / "words.json", ["a", "b", "c"])
+    assert words_of(path, tokens=3) == words_of(tmp_path, tokens=4) == ["a", "b", "c"]
+    with pytest.raises(SourceError, match=r"words\.json has 3 words, the layer has 2 tokens: .* another model"):
+        words_of(path, tokens=2)
+
+
+def test_tokens_that_were_added_past_the_rows_are_no_words_of_another_model(tmp_path):
+    content = {"model": {"vocab": {"a": 0, "b": 1}}, "added_tokens": [{"id": 3, "content": "<image>"}]}
+    path = write(tmp_path / "tokenizer.json", content)
+    assert words_of(path) == words_of(path, tokens=4) == ["a", "b", "<2>", "<image>"]
+    assert words_of(path, tokens=2) == ["a", "b"]
+    with pytest.raises(SourceError, match="2 words, the layer has 1 tokens"):
+        words_of(path, tokens=1)
+
+
+def test_padding_of_a_gguf_file_is_no_words(tmp_path):
+    path = gguf(tmp_path / "m.gguf", ["a", "b", "[PAD2]", "[PAD3]"], "llama", kinds=(1, 1, 5, 5))
+    assert words_of(path, tokens=2) == ["a", "b"]
+
+
+def test_words_that_are_clearly_too_few_are_told(tmp_path):
+    assert lack_of("w.json", ["a"] * 90, 100) is None
+    said = lack_of("w.json", ["a"] * 89, 100)
+    assert said is not None and "w.json has 89 words for 100 tokens" in said
