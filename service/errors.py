@@ -7,6 +7,7 @@ ServiceError                      base of what service/ raises on purpose; each 
     NotAuthorizedError            401
     NotFoundError                 404 collection, alias, point, decoder, job, upload
     ConflictError                 409 exists already; state of a job
+        UnreadableModelError      409 the model that a decoder's completions run
     DeadlineError                 408
     BodyTooLargeError             413
     MediaTypeError                415
@@ -80,6 +81,12 @@ class ConflictError(ServiceError):
     """It exists already, or a job is in a state that does not allow this."""
 
     status, code = 409, "conflict"
+
+
+class UnreadableModelError(ConflictError):
+    """The model that a decoder's completions run cannot be loaded as it lies there; asking again does not help."""
+
+    code = "model_unreadable"
 
 
 class DeadlineError(ServiceError):

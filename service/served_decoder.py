@@ -10,6 +10,7 @@ Its folder holds `head/`, the decoder itself, and `words.json` where the words o
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 from index.errors import MissingExtraError, VectorIndexError
 from service.catalogue import DecoderRecord
 from service.decoder_words import read_words
-from service.errors import DamagedError, MalformedError, NotFoundError
+from service.errors import MalformedError, NotFoundError, UnreadableModelError
 from service.folders import remove_folder
 from service.import_paths import resolve
 from service.readers import Readers
@@ -31,6 +32,9 @@ log = logging.getLogger("fullview.decoders")
 
 HEAD_FOLDER = "head"
 WORDS_FILE = "words.json"
+
+_REASON_MAX = 300
+"""Characters of what a library says: transformers goes on for pages."""
 
 DecoderOpener = Callable[[Path], "OpenDecoder"]
 
@@ -64,7 +68,7 @@ class ServedDecoder(Readers):
     def text(self) -> TextModel | None:
         """The model that completions run; None where the decoder has none. Blocks while it is loaded.
 
-        Raises DamagedError where it cannot be read now, MissingExtraError where a package is missing.
+        Raises UnreadableModelError where it cannot be read now, MissingExtraError where a package is missing.
         """
         if self._text is None and self._record.serve is not None:
             with self._loading:
@@ -95,6 +99,17 @@ class ServedDecoder(Readers):
         except MissingExtraError:
             raise
         except (MalformedError, NotFoundError, VectorIndexError, OSError, ValueError) as error:
-            raise DamagedError(
-                f"Decoder {self._record.name!r} runs the model {serve!r}, which cannot be read now: {error}"
+            raise UnreadableModelError(
+                f"Decoder {self._record.name!r} runs the model {serve!r}, which cannot be read as it lies there: "
+                f"{self._in_a_line(error)} Mend the files, or build the decoder again with another model."
             ) from error
+
+    def _in_a_line(self, error: Exception) -> str:
+        """A library's error as others are said: paths relative to the import root, one line that ends, not too long."""
+        text = str(error)
+        for root in {str(self._import_root), os.path.realpath(self._import_root)}:
+            text = text.replace(f"{root}/", "")
+        text = " ".join(text.split())
+        if len(text) > _REASON_MAX:
+            text = text[:_REASON_MAX].rsplit(" ", 1)[0] + " ..."
+        return text if text.endswith(".") else f"{text}."

@@ -1,4 +1,5 @@
-"""What can be said of a decoder's build before it starts: whether weight, bias and calibration states fit each other.
+"""What can be said of a decoder's build before it starts: whether weight, bias, calibration states, words and the
+served model fit each other.
 
 foresee()   reads headers only; what only a full read can tell (NaN in a weight) is left to the build's process
 
@@ -19,6 +20,7 @@ from service.decoder_words import words_of
 from service.errors import MalformedError
 from service.jobs.foresight import Foresight
 from service.jobs.messages import DecoderSpec
+from service.jobs.serve_foresight import require_fitting_model
 
 NO_CALIBRATION = (
     "No calibration states were given: the walk is shaped for no states in particular and scores more rows."
@@ -37,6 +39,8 @@ def foresee(spec: DecoderSpec) -> Foresight:
             _require_bias(spec.bias, rows, real)
         if spec.calibration is not None:
             _require_states(spec.calibration, dim)
+        if spec.serve is not None:
+            require_fitting_model(Path(spec.serve), dim)
         if spec.words is not None and not spec.words_found:
             words_of(Path(spec.words), tokens=real)
     except OSError as error:

@@ -93,6 +93,7 @@ def to_spec(body: DecoderBody, decoders: Decoders, out: Path) -> DecoderSpec:
         calibration=None
         if body.calibration is None
         else source_file(body.calibration, settings, member="calibration.path"),
+        serve=serve,
         words=_words(body, weight, serve, settings),
         words_found=body.words is None,
         options=_options(body),

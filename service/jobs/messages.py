@@ -51,6 +51,8 @@ class DecoderSpec(msgspec.Struct, tag="decoder", kw_only=True):
     softcap: float | None = None
     vocab_size: int | None = None
     calibration: str | None = None
+    serve: str | None = None
+    """The model that completions will run: only looked at before the build."""
     words: str | None = None
     """What tells the words of the tokens (decoder_words.py); None: they are not known."""
     words_found: bool = False

@@ -74,7 +74,9 @@ def load_tokenizer(path: Path) -> TextTokenizer:
     folder, named = (path, {}) if path.is_dir() else (path.parent, {"gguf_file": path.name})
     try:
         found = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True, **named)
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # the library's compiled part raises no leaf of it
         raise SourceError(f"{path}: its tokenizer cannot be read: {error}") from error
     return TextTokenizer(found)
 

@@ -37,6 +37,10 @@ def import_root(settings):
         (root / name).write_text("no such thing")
     for name, count in (("many.json", 21), ("exact.json", 20)):
         (root / name).write_text(json.dumps([f"w{number}" for number in range(count)]))
+    for folder, config in (("bare", {}), ("long", {"hidden_size": 7})):
+        (root / folder).mkdir()
+        (root / folder / "config.json").write_text(json.dumps(config))
+    (root / "long" / "tokenizer.json").write_text("{}")
     (root / "junk").mkdir()
 
 

@@ -8,6 +8,7 @@ import shutil
 import sys
 import threading
 import time
+import types
 
 import msgspec
 import numpy as np
@@ -20,9 +21,10 @@ from fake_index import open_fake
 from live import wait_for
 from starlette.testclient import TestClient
 
+from index.errors import SourceError
 from service.app import create_app
 from service.catalogue import Catalogue
-from service.errors import ConflictError
+from service.errors import ConflictError, UnreadableModelError
 from service.jobs.messages import BuildSpec, DecoderSpec, Spec
 from service.jobs.store import Job, JobStore
 from service.settings import Settings
@@ -321,9 +323,28 @@ def test_a_model_is_loaded_once(client, settings, monkeypatch):
     lease.release()
     put_fake_decoder(decoders, "gone", WEIGHT, serve="gone")
     lease = decoders.lease("gone")
-    with pytest.raises(Exception, match="'gone', which cannot be read now"):
+    with pytest.raises(UnreadableModelError, match="'gone', which cannot be read as it lies there"):
         _ = lease.text
     lease.release()
+
+
+def test_a_model_that_cannot_be_read_is_told_in_one_line_and_not_asked_for_again(client, settings, monkeypatch):
+    root = settings.import_folder
+    (root / "model").mkdir()
+
+    def load(path):
+        raise SourceError(
+            f"{path}: its tokenizer cannot be read: one of\n (1) a file in '{path}'\n (2) " + "more " * 100
+        )
+
+    monkeypatch.setitem(sys.modules, "service.text.model", types.SimpleNamespace(load_text_model=load))
+    put_fake_decoder(client.app.state.parts.decoders, "speaks", WEIGHT, serve="model")
+    answer = client.post("/v1/completions", json={"model": "speaks", "prompt": "a"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], answer.headers["x-should-retry"]) == (409, "model_unreadable", "false")
+    assert "model: its tokenizer cannot be read: one of (1) a file in 'model' (2) more" in error["message"]
+    assert str(settings.data_dir) not in error["message"] and "\n" not in error["message"]
+    assert len(error["message"]) < 600
 
 
 def test_words_beside_a_weight_are_found_but_links_are_not_followed_out(client, settings, tmp_path):

@@ -163,6 +163,14 @@ def test_what_is_no_model_is_named(tmp_path, tokenizer):
         load_text_model(tmp_path / "broken.gguf")
 
 
+@pytest.mark.parametrize("content", ["{", "{}", '{"model": 7, "added_tokens": []}'])
+def test_a_tokenizer_that_does_not_parse_is_named(tmp_path, tokenizer, content):
+    folder = make_model(tmp_path / "mute", tokenizer)
+    (folder / "tokenizer.json").write_text(content)
+    with pytest.raises(SourceError, match="mute: its tokenizer cannot be read"):
+        load_text_model(folder)
+
+
 def test_weights_that_are_missing_are_not_made_up(tmp_path, tokenizer):
     folder = make_model(tmp_path / "short", tokenizer)
     set_config(folder, num_hidden_layers=3)
