@@ -2,7 +2,8 @@
 
 BuildProgress     one event
 Steps             the phases of one build: progress, cancel, seconds, peak memory
-anonymous_bytes   what a process holds
+anonymous_bytes   what this process holds
+peak_bytes        the most that it ever held
 """
 
 from __future__ import annotations
@@ -120,9 +121,21 @@ class _PeakMemory:
 
 def anonymous_bytes() -> int:
     """Anonymous resident memory of this process; 0 where the system does not tell."""
+    return _status_bytes("RssAnon")
+
+
+def peak_bytes() -> int:
+    """Peak of this process's resident memory, files and all; 0 where the system does not tell.
+
+    Of its own address space: getrusage() tells of a program that a large one started no less than the large one had.
+    """
+    return _status_bytes("VmHWM")
+
+
+def _status_bytes(name: str) -> int:
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
     except OSError:
         pass

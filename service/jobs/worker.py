@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import resource
 import signal
 import sys
 import threading
@@ -22,6 +21,7 @@ import msgspec
 
 from index.errors import BuildCancelledError
 from index.options import BuildOptions
+from index.progress import peak_bytes
 from service.errors import status_of
 from service.jobs.foresight import require_dim
 from service.jobs.messages import BuildSpec, Cancelled, DecoderSpec, Done, Failed, Message, Progress, Spec
@@ -87,7 +87,7 @@ def _done(report: Any, *, metric: str | None = None) -> Done:
         dim=int(report.dim),
         metric=metric,
         report=msgspec.to_builtins(report.to_dict(), enc_hook=_plain),
-        peak_memory_bytes=_peak_bytes(),
+        peak_memory_bytes=peak_bytes(),
     )
 
 
@@ -169,13 +169,9 @@ class _Sender:
                 total=int(event.total),
                 rate=float(event.rate),
                 eta_s=None if event.eta_s is None else float(event.eta_s),
-                peak_memory_bytes=_peak_bytes(),
+                peak_memory_bytes=peak_bytes(),
             )
         )
-
-
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _plain(value: Any) -> Any:

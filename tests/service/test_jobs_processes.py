@@ -76,6 +76,12 @@ def test_cancel_ends_within_5_seconds(client, settings, behaviour):
     nothing_left(client, settings)
 
 
+def test_a_build_s_peak_is_its_own_however_large_the_server_is(client):
+    held = np.ones(75_000_000)
+    job = ended(client, submit(client, "good"))
+    assert 0 < job["peak_memory_bytes"] < held.nbytes
+
+
 def test_jobs_are_logged(client, caplog):
     caplog.set_level(logging.INFO, logger="fullview.jobs")
     good = submit(client, "good")

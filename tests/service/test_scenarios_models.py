@@ -156,27 +156,26 @@ def test_what_does_not_fit_is_refused_before_it_starts(client):
 
 
 MEASURE = """
-import json, resource, sys
+import json, sys
 import numpy as np
 from exact_head import ExactHead
 from table_model import TableModel, TableTokenizer
 from text_server import serving, completed, streamed
 from decoder.output_layer import OutputLayer
+from index.progress import peak_bytes
 
 tokens, vocabulary, dim = map(int, sys.argv[2:5])
 generator = np.random.default_rng(0)
 weight = generator.standard_normal((vocabulary, dim)).astype(np.float32)
 states = generator.standard_normal((vocabulary, dim)).astype(np.float32)
 model = TableModel(states, TableTokenizer([b"<%d>" % at for at in range(vocabulary)]))
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 with serving(sys.argv[1], big=(ExactHead(OutputLayer(weight)), model)) as client:
     body = {"model": "big", "echo": True, "logprobs": 5, "max_tokens": 2, "temperature": 0}
     completed(client, prompt=[1, 2, 3], **body)
-    before = peak()
+    before = peak_bytes()
     ids = generator.integers(0, vocabulary, tokens).tolist()
     shown = completed(client, prompt=ids, **body)["choices"][0]["logprobs"]
-    print(json.dumps({"grown": peak() - before, "entries": len(shown["tokens"]), "first": shown["token_logprobs"][0]}))
+    print(json.dumps({"grown": peak_bytes() - before, "entries": len(shown["tokens"]), "first": shown["token_logprobs"][0]}))
 """
 
 
