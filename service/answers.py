@@ -3,7 +3,7 @@
 read_json()       body of a request -> a msgspec type, with errors that name line and column or the member
 ok()              {"result": ..., "status": "ok", "time": ...}
 plain()           a body without envelope (ours: /v1/...)
-failure()         the two shapes of errors; OpenAI's for its routes
+failure()         the two shapes of errors; OpenAI's for its routes, by speaks_openai()
 
 Invariant: NaN never leaves as null: scores are checked where they are read from the index (hits.py).
 """
@@ -28,7 +28,8 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 DONE = True
 """The result of a change that has no other."""
 
-OPENAI_PATHS = ("/v1/completions", "/v1/chat/", "/v1/models")
+_OURS_BELOW_V1 = frozenset({"admin", "decoders", "collections"})
+"""There are no collections below /v1, but who asks for some there is no client of OpenAI's."""
 
 
 async def read_json(request: Request, kind: type[T]) -> T:
@@ -100,10 +101,16 @@ def plain(value: Any, *, status: int = 200) -> Response:
     return Response(_encoder.encode(value), status_code=status, media_type="application/json")
 
 
+def speaks_openai(path: str) -> bool:
+    """True where clients of OpenAI's interface ask, on routes that are not there as well."""
+    parts = path.split("/")
+    return parts[1:2] == ["v1"] and len(parts) > 2 and parts[2] not in _OURS_BELOW_V1
+
+
 def failure(problem: Problem, *, path: str, request_id: str, started: float) -> Response:
     """An error's answer, in the shape that clients of `path` read."""
     body: dict[str, Any]
-    if path.startswith(OPENAI_PATHS):
+    if speaks_openai(path):
         kind = "invalid_request_error" if problem.status < 500 else "server_error"
         body = {"error": {"message": problem.sentence, "type": kind, "param": None, "code": problem.code}}
     else:

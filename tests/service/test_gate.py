@@ -8,7 +8,7 @@ import pytest
 from fake_index import PAYLOAD, VECTORS, open_fake, put_fake
 from starlette.testclient import TestClient
 
-from service.answers import OPENAI_PATHS
+from service.answers import speaks_openai
 from service.app import create_app
 from service.gate import OPEN_PATHS
 from service.settings import Settings
@@ -35,7 +35,7 @@ def check_error(answer, status=None):
     body = answer.json()
     if status is not None:
         assert answer.status_code == status, answer.text
-    if answer.url.path.startswith(OPENAI_PATHS):
+    if speaks_openai(answer.url.path):
         assert body["error"].keys() == {"message", "type", "param", "code"} and body["error"]["message"]
         return body
     assert body.keys() == {"status", "time", "code", "request_id"}
@@ -158,6 +158,11 @@ def test_openai_routes_fail_in_their_own_shape(open_client):
     check_error(open_client.post("/v1/completions", json={"model": "x", "prompt": "a"}), 404)
     check_error(open_client.get("/v1/models/x/y"), 404)
     check_error(open_client.delete("/v1/models"), 405)
+    for route in ("/v1/embeddings", "/v1/images/generations", "/v1/chat", "/v1/decodersx"):
+        body = check_error(open_client.post(route, json={}), 404)
+        assert route in body["error"]["message"] and body["error"]["code"] == "not_found"
+    for route in ("/v1/admin/nothing", "/v1/decoders/x/nothing", "/v1/collections/x", "/v1"):
+        assert route in check_error(open_client.get(route), 404)["status"]["error"]
     check_error(open_client.post("/v1/completions", content=b"x" * 200_000, headers=JSON), 413)
     check_error(open_client.post("/v1/completions", content=b"{}", headers={"content-type": "text/plain"}), 415)
 
