@@ -5,7 +5,8 @@ DecoderError                base of everything below
     BadHiddenError          also ValueError: hidden states: wrong shape, NaN or infinity; .rows names the latter
     BadWeightsError         also ValueError: weight or bias: wrong shape or dtype, NaN or infinity; .token_ids
     ConstraintError         also ValueError: ids outside the vocabulary, or no token allowed; .row of the batch
-    StaleDecoderError       the weights are not those that the decoder was built for; .expected and .found are their hashes
+    StaleDecoderError       the weights are not those that the decoder was built for; .expected and .found are their hashes,
+                            .differences what else differs
     UnknownDecoderError     also FileNotFoundError: no decoder there
     CorruptDecoderError     a file contradicts the manifest; both checksums are named
     DecoderClosedError      used after close()
@@ -55,12 +56,14 @@ class ConstraintError(DecoderError, ValueError):
 
 
 class StaleDecoderError(DecoderError):
-    """The weights changed since the decoder was built. expected, found: hashes of the weights."""
+    """The weights changed since the decoder was built. expected, found: hashes of the weights. differences: lines that say
+    what differs beside the numbers in the weights, such as the dtype."""
 
-    def __init__(self, *, expected: str, found: str) -> None:
-        self.expected, self.found = expected, found
+    def __init__(self, *, expected: str, found: str, differences: Sequence[str] = ()) -> None:
+        self.expected, self.found, self.differences = expected, found, list(differences)
+        known = f" ({'; '.join(differences)})" if differences else ""
         super().__init__(
-            f"stale index: the output layer's weights have hash {found}, the decoder was built for {expected}. "
+            f"stale index: the output layer's weights have hash {found}, the decoder was built for {expected}{known}. "
             "Build the decoder again from these weights, or give it the ones it was built from."
         )
 

@@ -15,6 +15,7 @@ Not here: how a folder comes to its place (index.publication), timings of this m
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,11 @@ def _read_all(folder: Path, layer: OutputLayer | None) -> tuple[DecoderParts, Ma
             dtype=manifest.dtype,
         )
     else:
-        require_same_weights(layer, extras["weights_hash"])
+        facts = Facts(
+            tokens=manifest.n, dim=manifest.dim, dtype=manifest.dtype, scale=extras["scale"], softcap=extras["softcap"]
+        )
+        bias = np.load(folder / "bias.npy", allow_pickle=False)
+        require_same_weights(layer, extras["weights_hash"], differences(facts, bias, layer))
 
     def load(name: str) -> Any:
         return load_resident(folder / f"{name}.npy", huge_pages=True)
@@ -188,11 +193,46 @@ def _read_all(folder: Path, layer: OutputLayer | None) -> tuple[DecoderParts, Ma
     return parts, manifest
 
 
-def require_same_weights(layer: OutputLayer, expected: str) -> None:
-    """Raise StaleDecoderError unless the layer's hash, computed now, is the expected one."""
+def require_same_weights(layer: OutputLayer, expected: str, different: Sequence[str] = ()) -> None:
+    """Raise StaleDecoderError, which names what is different, unless the layer's hash, computed now, is the expected one."""
     found = layer.weights_hash()
     if found != expected:
-        raise StaleDecoderError(expected=expected, found=found)
+        raise StaleDecoderError(expected=expected, found=found, differences=different)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What tells layers apart beside the numbers in weight and bias."""
+
+    tokens: int
+    dim: int
+    dtype: str
+    scale: float
+    softcap: float | None
+
+
+def facts_of(layer: OutputLayer) -> Facts:
+    """Those of a layer."""
+    return Facts(tokens=layer.vocab_size, dim=layer.dim, dtype=layer.dtype, scale=layer.scale, softcap=layer.softcap)
+
+
+def differences(built: Facts, bias: NDArray[np.float32], now: OutputLayer) -> list[str]:
+    """Where a layer differs from the one built for, which had these facts and this bias; not its weights' numbers."""
+    found = facts_of(now)
+    lines = [
+        f"{name}: {was} in the decoder, {is_now} in the model"
+        for name, was, is_now in (
+            ("tokens", built.tokens, found.tokens),
+            ("components of a state", built.dim, found.dim),
+            ("dtype", built.dtype, found.dtype),
+            ("scale", built.scale, found.scale),
+            ("soft-cap", built.softcap, found.softcap),
+        )
+        if was != is_now
+    ]
+    if bias.shape == now.bias.shape and not np.array_equal(bias, now.bias):
+        lines.append("bias: not the same numbers in the decoder and in the model")
+    return lines
 
 
 def _manifest(folder: Path) -> Manifest:

@@ -13,6 +13,7 @@ does not count, and a replaced or wrapped module. An edit through `.data` in the
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from decoder.head import OpenDecoder
 from decoder.huggingface.rows import AfterHead
 from decoder.output_layer import OutputLayer
 from decoder.readers.folder import scale_of, softcap_of
+from decoder.store import differences, facts_of
 from decoder.tensors import widened
 
 DEVICE_ROWS = 4096
@@ -192,13 +194,11 @@ class LiveLayer:
     def _require(self, layer: OutputLayer) -> None:
         found = layer.weights_hash()
         if found != self._expected:
-            error = self._stale(found)
-            for difference in _differences(self._decoder.layer, layer):
-                error.add_note(difference)
-            raise error
+            built = self._decoder.layer
+            raise self._stale(found, differences(facts_of(built), built.bias, layer))
 
-    def _stale(self, found: str) -> StaleDecoderError:
-        return StaleDecoderError(expected=self._expected, found=found)
+    def _stale(self, found: str, different: Sequence[str] = ()) -> StaleDecoderError:
+        return StaleDecoderError(expected=self._expected, found=found, differences=different)
 
 
 def _described(head: Any) -> str:
@@ -243,19 +243,3 @@ def _multipliers(n: int, device: Any) -> Any:
     torch = sys.modules["torch"]
     drawn = np.random.default_rng(n).integers(-(2**62), 2**62, n) * 2 + 1
     return torch.from_numpy(drawn).to(device)
-
-
-def _differences(built: OutputLayer, now: OutputLayer) -> list[str]:
-    """Where two layers differ in more than the numbers in their weights."""
-    facts = {
-        "dtype": (built.dtype, now.dtype),
-        "components of a state": (built.dim, now.dim),
-        "scale": (built.scale, now.scale),
-        "soft-cap": (built.softcap, now.softcap),
-    }
-    notes = [
-        f"{name}: {was} in the decoder, {found} in the model" for name, (was, found) in facts.items() if was != found
-    ]
-    if built.bias.shape != now.bias.shape or not np.array_equal(built.bias, now.bias):
-        notes.append("bias: not the same numbers in the decoder and in the model")
-    return notes

@@ -13,8 +13,8 @@ transformers = pytest.importorskip("transformers", reason="the models are transf
 
 from tiny_models import DIM, VOCAB, generate, pair, prompts, tiny_model  # noqa: E402
 
-from decoder import DecoderOptionsError, open_decoder  # noqa: E402
-from decoder.errors import BadHiddenError, DecoderClosedError, DecoderError, UnknownDecoderError  # noqa: E402
+from decoder import DecoderOptions, DecoderOptionsError, OutputLayer, build_decoder, open_decoder  # noqa: E402
+from decoder.errors import BadHiddenError, DecoderClosedError, DecoderError, StaleDecoderError, UnknownDecoderError  # noqa: E402
 from decoder.huggingface import attach, detach  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -61,6 +61,24 @@ def test_logprobs_of_labels(decoder_folder, name):
     torch.testing.assert_close(found[labels >= 0], wanted[labels >= 0], atol=1e-4, rtol=0)
     with pytest.raises(DecoderOptionsError, match="needs labels"):
         attached.logprobs(ids)
+
+
+def test_a_model_loaded_in_another_dtype_gets_a_decoder_of_what_it_holds(tmp_path):
+    """As docs/huggingface.md says."""
+    options = DecoderOptions(threads=1, clusters=8, degree=16)
+    tiny_model("llama", "bfloat16").save_pretrained(tmp_path / "model")
+    build_decoder(OutputLayer.load(tmp_path / "model"), tmp_path / "of_files", options=options)
+    for dtype, differs in (("auto", False), (torch.float32, True)):
+        model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=dtype).eval()
+        if differs:
+            with pytest.raises(StaleDecoderError, match="dtype: bfloat16 in the decoder, float32 in the model"):
+                attach(model, tmp_path / "of_files")
+            layer = OutputLayer(model.get_output_embeddings().weight.detach())
+            build_decoder(layer, tmp_path / "of_memory", options=options)
+        attached = attach(model, tmp_path / ("of_memory" if differs else "of_files"))
+        generate(model, prompts())
+        assert attached.steps["by_decoder"] > 0
+        detach(model)
 
 
 def test_logprobs_make_no_table(decoder_folder, monkeypatch):

@@ -209,7 +209,7 @@ def test_s71_a_soft_cap_that_is_configured_later(decoder_folder, tmp_path):
     model.config.final_logit_softcapping = 1.0
     with pytest.raises(StaleDecoderError, match="stale index") as caught:
         generate(model)
-    assert any("soft-cap" in note for note in caught.value.__notes__)
+    assert "(soft-cap: " in str(caught.value)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -269,7 +269,8 @@ def test_s71_another_models_weights_are_refused_naming_both(decoder_folder, tmp_
     ):
         with pytest.raises(StaleDecoderError) as caught:
             attach(model, decoder_folder("llama"))
-        assert note is None or note in caught.value.__notes__
+        assert note is None or note in str(caught.value)
+        assert not getattr(caught.value, "__notes__", ())
 
 
 def test_s71_weights_made_in_inference_mode(tmp_path):

@@ -257,6 +257,17 @@ def test_s71_changed_weights_are_refused_naming_both_hashes(whole, change):
         open_decoder(whole, layer=changed)
     assert (caught.value.expected, caught.value.found) == (built, changed.weights_hash())
     assert built in str(caught.value) and changed.weights_hash() in str(caught.value)
+    said = {
+        "scale": ["scale: 0.5 in the decoder, 0.25 in the model"],
+        "soft-cap": ["soft-cap: 20.0 in the decoder, None in the model"],
+        "bias": ["bias: not the same numbers in the decoder and in the model"],
+        "dtype": ["dtype: float16 in the decoder, float32 in the model"],
+        "cast": ["dtype: float16 in the decoder, bfloat16 in the model"],
+        "resized": ["tokens: 203 in the decoder, 206 in the model"],
+        "one row": [],
+    }
+    assert change not in said or caught.value.differences == said[change]
+    assert all(line in str(caught.value) for line in caught.value.differences)
 
 
 def test_s71_an_edit_in_place_while_the_decoder_is_open(whole):
