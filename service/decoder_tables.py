@@ -63,7 +63,8 @@ def print_tokens(rows: list[dict[str, Any]], mode: str) -> None:
     console = _console()
     console.print(table)
     scored = sum(row["rows_scored"] for row in rows) / max(1, len(rows))
-    console.print(f"{len(rows)} states, mode {mode}, {scored:,.0f} rows scored a state")
+    states = "1 state" if len(rows) == 1 else f"{len(rows)} states"
+    console.print(f"{states}, mode {mode}, {scored:,.0f} rows scored a state")
 
 
 def print_report(out: Path, report: Mapping[str, Any]) -> None:

@@ -63,6 +63,8 @@ def _from_json(raw: Raw, dim: int) -> States:
     content = bytes(raw)
     if content[:1] == b"{":
         return _from_base64(decode(content, _Encoded, path="$.hidden"), dim)
+    if content[:1] == b"[" and not content[1:-1].strip():
+        raise _no_state(dim)
     if content[1:].lstrip()[:1] != b"[":
         rows = [decode(content, list[float], path="$.hidden")]
     else:
@@ -77,6 +79,8 @@ def _from_json(raw: Raw, dim: int) -> States:
 
 def _from_base64(encoded: _Encoded, dim: int) -> States:
     shape = encoded.shape
+    if shape in ([0], [0, dim]):
+        raise _no_state(dim)
     if len(shape) not in (1, 2) or shape[-1] != dim or shape[0] < 1:
         raise MalformedError(f"$.hidden.shape is {shape}; the decoder's states have the shape [n, {dim}] or [{dim}].")
     try:
@@ -89,6 +93,10 @@ def _from_base64(encoded: _Encoded, dim: int) -> States:
             f"$.hidden.base64 holds {len(content):,} bytes; {encoded.dtype} of shape {shape} takes {needed:,}."
         )
     return _widened(content, encoded.dtype).reshape(-1, dim)
+
+
+def _no_state(dim: int) -> MalformedError:
+    return MalformedError(f"$.hidden holds no state: 0 came, needed at least one, of {dim:,} components.")
 
 
 def _from_bytes(body: bytes, dtype: str, dim: int) -> States:

@@ -118,7 +118,8 @@ def print_hits(rows: list[dict[str, Any]], *, with_payload: bool) -> None:
     console = _console()
     console.print(table)
     pages = np.mean([row["pages_read"] for row in rows]) if rows else 0.0
-    console.print(f"{len(rows)} queries, {pages:.1f} pages read a query")
+    queries = "1 query" if len(rows) == 1 else f"{len(rows)} queries"
+    console.print(f"{queries}, {pages:.1f} pages read a query")
 
 
 def print_examination(findings: Mapping[str, Any]) -> None:

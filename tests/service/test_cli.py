@@ -87,7 +87,7 @@ def test_query(folder, capsys):
     code, out, _ = run(capsys, "query", folder / "index", folder / "a.npy", "--exact", "--first", 1)
     assert code == 0
     assert "1.000000" in out
-    assert "1 queries" in out
+    assert "1 query, " in out
 
 
 def test_inspect(folder, capsys):

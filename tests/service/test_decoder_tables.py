@@ -28,6 +28,8 @@ def test_a_line_a_token(tmp_path, capsys):
     print_tokens(rows, "walk")
     out = capsys.readouterr().out
     assert "1.0000" in out and "NaN or infinity" in out and "2 states, mode walk, 4 rows scored a state" in out
+    print_tokens(rows[:1], "walk")
+    assert "1 state, mode walk" in capsys.readouterr().out
 
 
 def test_figures_are_shown_by_their_names(capsys):
