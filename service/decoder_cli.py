@@ -64,6 +64,7 @@ def build_command(
 ) -> None:
     """Build a decoder from an output layer. Ctrl-C and SIGTERM cancel it and leave nothing behind."""
     from decoder import OutputLayer, build_decoder
+    from service.decoder_tables import print_report, shortfalls
 
     options = DecoderOptions(recall=recall, seed=seed, threads=threads)
     with stop_on_signals() as stop, BuildProgressBar() as progress:
@@ -90,9 +91,9 @@ def build_command(
     if as_json:
         _print_json(report)
     else:
-        from service.decoder_tables import print_report
-
         print_report(out, report)
+    for sentence in shortfalls(report["promise"], report["curve"], calibration_states=report["calibration_states"]):
+        _warn(sentence)
 
 
 @app.command("topk")
@@ -154,14 +155,17 @@ def topk_command(
 def inspect_command(folder: DecoderFolder, *, as_json: Json = False) -> None:
     """What a decoder is: layer, recall promised and measured, bytes, how it answers."""
     from decoder import open_decoder
-    from service.decoder_tables import print_inspection
+    from service.decoder_tables import print_inspection, shortfalls
 
     with open_decoder(folder) as head:
-        stats = head.stats()
+        stats, report = head.stats(), head.parts.report
     if as_json:
         _print_json(stats)
     else:
-        print_inspection(folder, stats)
+        print_inspection(folder, stats, report)
+    known = report.get("calibration_states")
+    for sentence in shortfalls(stats["promise"], stats["operating_points"], calibration_states=known):
+        _warn(sentence)
 
 
 def _bias_of(text: str) -> tuple[int, float]:

@@ -91,15 +91,22 @@ def test_inspect(place, capsys):
 
 def test_build_for_people(place, tmp_path, capsys):
     root = place
-    code, out, err = run(capsys, "decoder", "build", root / "weight.npy", tmp_path / "d", "--bias", root / "bias.npy")
+    command = ("decoder", "build", root / "weight.npy")
+    bias, states = ("--bias", root / "bias.npy"), ("--calibration", root / "states.npy")
+    code, out, err = run(capsys, *command, tmp_path / "d", *bias, *states, "--recall", 0.95)
     assert (code, err) == (0, "")
-    assert "800 tokens of dimension 16" in out
-    assert "calibration" in out
+    assert "800 tokens of dimension 16 (float32), built in" in out
+    assert "400 states" in out and "operating points" in out
+    code, out, err = run(capsys, *command, tmp_path / "other")
+    assert code == 0
+    assert "no states were given" in out and "fullview: no calibration states were given" in err
+    code, out, err = run(capsys, "decoder", "inspect", tmp_path / "other")
+    assert "fullview: no calibration states were given" in err
     code, _, err = run(capsys, "decoder", "build", root / "weight.npy", tmp_path / "d")
     assert code == 1
     assert "--replace" in err
     assert run(capsys, "decoder", "build", root / "weight.npy", tmp_path / "d", "--replace")[0] == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["d"]
+    assert {path.name for path in tmp_path.iterdir()} == {"d", "other"}
 
 
 @pytest.mark.parametrize(
