@@ -4,7 +4,7 @@ lease()           a decoder by name, held open while it is used
 read()            work on a lease in the CPU pool, with a deadline
 served()          those that completions can be asked of
 publish() delete()     changes: the catalogue first (durable), then what requests see (atomic)
-start() close()   leftovers out, decoders opened in the background; all closed
+start() close()   leftovers out, decoders opened in the background, their models loaded after that; all closed
 
 Invariant: a request uses exactly one build of a decoder from its first step to its last.
 """
@@ -27,6 +27,7 @@ from service.decoder_warm import warm_head
 from service.engine import Engine
 from service.errors import ConflictError, DamagedError, NotFoundError, NotReadyError
 from service.folders import remove_folder
+from service.model_loader import ModelLoader
 from service.served_decoder import DecoderOpener, ServedDecoder
 from service.settings import Settings
 
@@ -90,6 +91,7 @@ class Decoders:
         self._lock = threading.Lock()
         self._states: dict[str, DecoderState] = {}
         self._closing = False
+        self._models = ModelLoader(may_load=self._is_loaded)
         self._loader: threading.Thread | None = None
 
     @property
@@ -117,6 +119,7 @@ class Decoders:
         self._closing = True
         if self._loader is not None:
             self._loader.join()
+        self._models.close(timeout_s=self.settings.drain_s)
         for state in self._states.values():
             if state.opened is not None:
                 state.opened.retire(remove_files=False)
@@ -198,6 +201,7 @@ class Decoders:
                 self._states[record.name] = DecoderState(record, opened)
         if old is not None:
             self._retire(old)
+        self._preload(opened)
 
     def delete(self, name: str) -> bool:
         """Forget a decoder; its files go when the last reader is done. False: there is none."""
@@ -258,6 +262,17 @@ class Decoders:
             state.opened, state.damage, state.loading = opened, damage, False
         if replaced and opened is not None:  # by a build that was faster
             opened.retire(remove_files=True)
+        elif opened is not None:
+            self._preload(opened)
+
+    def _preload(self, opened: ServedDecoder) -> None:
+        if self.settings.preload_models:
+            self._models.add(opened)
+
+    def _is_loaded(self) -> bool:
+        """True when readiness waits for no collection and no decoder."""
+        loading = any(each.loading for each in self._engine.all()) or any(state.loading for state in self.all())
+        return not loading
 
 
 def new_folder_name() -> str:

@@ -1,7 +1,7 @@
 """One open decoder: the head that many requests use, the words of its tokens, the model that completions run.
 
 ServedDecoder.open()   a folder of the registry, opened
-ServedDecoder.text     the model, loaded by the first request that needs it
+ServedDecoder.text     the model, loaded in the background (model_loader.py) or by the first request that needs it
 ServedDecoder.words    the words, read by the first request that needs them
 
 Its folder holds `head/`, the decoder itself, and `words.json` where the words of its tokens are known.
@@ -54,7 +54,8 @@ class ServedDecoder(Readers):
         super().__init__(close=lambda: self.head.close(), remove=lambda: remove_folder(self.folder))
         self.head, self.folder = head, folder
         self._record, self._import_root = record, import_root
-        self._loading = threading.Lock()
+        # Two locks: words are read in no time, and must not wait for a model.
+        self._loading, self._reading = threading.Lock(), threading.Lock()
         self._text: TextModel | None = None
         self._words: Sequence[str] | None = None
 
@@ -77,6 +78,16 @@ class ServedDecoder(Readers):
         return self._text
 
     @property
+    def name(self) -> str:
+        """The decoder's."""
+        return self._record.name
+
+    @property
+    def has_model(self) -> bool:
+        """True where completions run a model."""
+        return self._record.serve is not None
+
+    @property
     def has_words(self) -> bool:
         """True where the words of the tokens are known."""
         return (self.folder / WORDS_FILE).exists()
@@ -85,7 +96,7 @@ class ServedDecoder(Readers):
     def words(self) -> Sequence[str] | None:
         """The word of each token; None where they are not known."""
         if self._words is None and self.has_words:
-            with self._loading:
+            with self._reading:
                 if self._words is None:
                     self._words = read_words(self.folder / WORDS_FILE)
         return self._words

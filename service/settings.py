@@ -76,6 +76,10 @@ class Settings(BaseSettings):
     completions_parallel: int = Field(
         8, ge=1, description="Completions under way at once, each with the memory of its context; others wait."
     )
+    preload_models: bool = Field(
+        default=True,
+        description="Load the models that completions run in the background; else the first completion loads them.",
+    )
     query_timeout_s: float = Field(30.0, gt=0, description="Seconds after which a request is given up with 408.")
     completion_timeout_s: float = Field(600.0, gt=0, description="The same for completions and chats.")
     builds_parallel: int = Field(1, ge=1, description="Builds that run at once; others are queued.")

@@ -68,9 +68,11 @@ def _flag_of(name: str) -> inspect.Parameter:
     field = Settings.model_fields[name]
     kinds = [kind for kind in get_args(field.annotation) if kind is not type(None)] or [field.annotation]
     kind = str if kinds[0] is SecretStr else kinds[0]
-    names = [f"--{name.replace('_', '-')}"]
+    flag = name.replace("_", "-")
     option = typer.Option(
-        *names, help=field.description, show_default=str(field.default) if field.default is not None else False
+        f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}",
+        help=field.description,
+        show_default=str(field.default) if field.default is not None else False,
     )
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
