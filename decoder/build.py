@@ -147,7 +147,7 @@ class _Build:
         )  # fmt: skip
         steps.start("write", 1)
         report.resident_bytes = parts.resident_bytes
-        report.phases = dict(steps.seconds)
+        report.phases, report.peak_bytes = dict(steps.seconds), steps.peak_so_far
         report.seconds = round(time.monotonic() - begun, 3)
         write_decoder(folder, replaced(parts, report=report.to_dict()))
         steps.start("verify", 1)

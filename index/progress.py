@@ -85,6 +85,11 @@ class Steps:
         if self._cancel is not None and self._cancel.is_set():
             raise BuildCancelledError(f"the build was cancelled in phase {self._phase!r}; nothing is left behind")
 
+    @property
+    def peak_so_far(self) -> int:
+        """What finish() would say now."""
+        return self._memory.so_far()
+
     def finish(self) -> int:
         """The build's peak of anonymous memory above the level at its start, in bytes; ends the last phase but publish."""
         self._close_phase()
@@ -113,10 +118,13 @@ class _PeakMemory:
         while not self._stopped.wait(0.02):
             self._peak = max(self._peak, anonymous_bytes())
 
+    def so_far(self) -> int:
+        return max(0, max(self._peak, anonymous_bytes()) - self._start)
+
     def stop(self) -> int:
         self._stopped.set()
         self._thread.join()
-        return max(0, max(self._peak, anonymous_bytes()) - self._start)
+        return self.so_far()
 
 
 def anonymous_bytes() -> int:
