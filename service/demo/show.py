@@ -64,7 +64,8 @@ class Show:
         """An unfinished translation and its likeliest next words, a line each."""
         self.say(f"\n  {sentence}\n    {so_far} ...")
         for token in tokens:
-            self.say(f"      {token['probability']:.5f} ± {token['error']:.5f}  {token['text']}")
+            error = f"± {token['error']:.5f}" if token["error"] >= 5e-6 else "± 0.00001 at most"
+            self.say(f"      {token['probability']:.5f} {error}  {token['text']}")
 
     def figures(self, figures: Figures) -> None:
         """What was measured of the index, a paragraph each."""
@@ -134,8 +135,8 @@ def _decoder_sentences(figures: DecoderFigures) -> dict[str, str]:
     chosen = named.get(figures.chosen)
     said = {mode: _way_sentence(way, figures) for mode, way in named.items()}
     said["exact"] = (
-        f"{figures.us_p50_exact / 1e3:.2f} ms: all {figures.vocab_size:,} rows; numpy's matrix product and argpartition "
-        f"{figures.us_p50_numpy / 1e3:.2f} ms"
+        f"{figures.us_p50_exact / 1e3:.2f} ms: all {figures.vocab_size:,} rows of the layer itself; "
+        f"numpy's matrix product and argpartition {figures.us_p50_numpy / 1e3:.2f} ms"
     )
     said["served"] = (
         f"by {figures.chosen}, the cheapest here that keeps the recall of {figures.promised_recall:g} that was promised; "
@@ -158,7 +159,7 @@ def _decoder_sentences(figures: DecoderFigures) -> dict[str, str]:
 def _way_sentence(way: WayFigures, figures: DecoderFigures) -> str:
     return (
         f"{way.us_p50 / 1e3:.2f} ms a state: the best token is right for {way.best_found:.1%} of {figures.states:,} states, "
-        f"recall@{figures.k} {way.recall:.4f}; {way.rows_scored:,.0f} of {figures.vocab_size:,} rows scored"
+        f"recall@{figures.k} {way.recall:.4f}; {way.rows_scored:,.0f} of {figures.vocab_size:,} compressed rows scored"
     )
 
 
