@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decoder.constraints import Constraints, Plan, plan
-from decoder.errors import ConstraintError
+from decoder.errors import BadHiddenError, ConstraintError
 from decoder.exact import exact_topk
 from decoder.finder import Finder
 from decoder.planner import Choice
@@ -87,7 +87,14 @@ def answer_constrained(
     scored, log_z, error = np.zeros(n, np.int64), np.full(n, np.nan), np.zeros(n)
     exact = True
     for row in range(n):
-        one = scored_under(finder, states[row : row + 1], plans[row], choice, k=k, normalize=normalize)
+        try:
+            one = scored_under(finder, states[row : row + 1], plans[row], choice, k=k, normalize=normalize)
+        except BadHiddenError:  # which knows of one state only
+            raise BadHiddenError(
+                f"hidden row {row} of {n}: it or its logits overflow float32, needed finite ones. "
+                "The state is too large for these weights.",
+                rows=[row],
+            ) from None
         m = min(k, len(one.ids))
         ids[row, :m], logits[row, :m], counts[row], scored[row] = one.ids[:m], one.logits[:m], m, one.scored
         raw = one.logits[:m] if processed else finder.exact_rows(states[row], ids[row, :m])

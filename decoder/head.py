@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from decoder import option_checks as checks
 from decoder.answers import Sampled, TopK
 from decoder.constrained import answer_constrained, plans_of
-from decoder.constraints import Constraints
+from decoder.constraints import Constraints, Plan
 from decoder.drawing import draw_all
-from decoder.errors import DecoderClosedError, DecoderOptionsError
+from decoder.errors import BadHiddenError, DecoderClosedError, DecoderOptionsError
 from decoder.exact import exact_logprobs, token_ids_of
 from decoder.finder import Finder
 from decoder.hidden import as_states, bad_rows, require_finite
@@ -114,7 +114,8 @@ class OpenDecoder:
         k found only: the paper's, which overstates every one), "none" (no log-probabilities: NaN).
         mode: "auto" takes the cheapest that reaches `recall` (default: the one it was built for); the answer names it.
         score_ids: int (m,), tokens whose logits and log-probabilities are wanted besides. on_bad: states with NaN or
-        infinity fail the call ("fail") or alone ("mark"). logprobs: "raw", before constraints, or "processed".
+        infinity, or whose logits overflow, fail the call ("fail") or alone ("mark").
+        logprobs: "raw", before constraints, or "processed".
         warm: int32 (n, any), tokens where walks begin besides, such as the last step's answer; -1 for none.
         A tensor on a CUDA device is answered there (docs/gpu.md): the fields of what comes back are tensors on it.
         """
@@ -129,32 +130,18 @@ class OpenDecoder:
         ids = None if score_ids is None else token_ids_of(score_ids, self.vocab_size)
         plans = plans_of(constraints, len(failed), self.vocab_size, good)
         choice = self._choose(mode, len(states), wanted, recall, log_z=normalize in ("estimate", "exact"))
-        if plans is not None:
-            answer = answer_constrained(
-                self._finder,
-                states,
-                plans,
-                choice,
-                k=wanted,
-                normalize=normalize,
-                processed=logprobs == "processed",
-                interval=_interval(choice),
-            )
-        else:
-            starts = None if warm is None else _starts(warm, len(failed), self.vocab_size)[good]
-            found = self._finder.find(
-                states, choice, k=wanted, log_z=normalize == "estimate", warm=starts, threads=threads
-            )
-            answer = normalised(
-                self._finder,
-                states,
-                Answer.of(found, wanted),
-                normalize,
-                found,
-                exact_mode=choice.point is None,
-                interval=_interval(choice),
-            )
+        starts = None if warm is None else _starts(warm, len(failed), self.vocab_size)[good]
         processed = logprobs == "processed"
+        try:
+            answer = self._answer(
+                states, plans, choice, k=wanted, normalize=normalize, processed=processed, warm=starts, threads=threads
+            )
+        except BadHiddenError as error:
+            fewer = _without_overflowing(states, good, failed, error, on_bad)
+            return self.topk(
+                fewer, k=k, normalize=normalize, mode=mode, recall=recall, constraints=constraints, score_ids=score_ids,
+                on_bad=on_bad, logprobs=logprobs, warm=warm, threads=threads,
+            )  # fmt: skip
         extra = None if ids is None else requested(self._finder, states, ids, answer, plans, processed=processed)
         return spread_rows(answer, choice.mode, failed, good, extra)
 
@@ -186,10 +173,17 @@ class OpenDecoder:
         plans = plans_of(constraints, len(failed), self.vocab_size, good)
         needed = max(wanted, min(options.top_k, self.vocab_size), 1)
         choice = self._choose(mode, len(states), needed, recall, log_z=True)
-        drawn = draw_all(
-            self._finder, states, plans, choice, options, k=wanted, needed=needed, rows=good, step=step,
-            processed=logprobs == "processed", interval=_interval(choice), threads=threads,
-        )  # fmt: skip
+        try:
+            drawn = draw_all(
+                self._finder, states, plans, choice, options, k=wanted, needed=needed, rows=good, step=step,
+                processed=logprobs == "processed", interval=_interval(choice), threads=threads,
+            )  # fmt: skip
+        except BadHiddenError as error:
+            fewer = _without_overflowing(states, good, failed, error, on_bad)
+            return self.sample(
+                fewer, sampling=sampling, constraints=constraints, k=k, mode=mode, recall=recall, on_bad=on_bad,
+                logprobs=logprobs, step=step, threads=threads,
+            )  # fmt: skip
         return drawn.spread(choice.mode, failed, good)
 
     def logprobs_of(
@@ -247,6 +241,28 @@ class OpenDecoder:
         if self._closed:
             raise DecoderClosedError(f"the decoder {self._folder} was closed. Open it again.")
 
+    def _answer(
+        self,
+        states: NDArray[np.float32],
+        plans: Sequence[Plan] | None,
+        choice: Choice,
+        *,
+        k: int,
+        normalize: str,
+        processed: bool,
+        warm: NDArray[np.int32] | None,
+        threads: int,
+    ) -> Answer:
+        """What topk() answers for good states."""
+        finder, interval = self._finder, _interval(choice)
+        if plans is not None:
+            return answer_constrained(
+                finder, states, plans, choice, k=k, normalize=normalize, processed=processed, interval=interval
+            )
+        found = finder.find(states, choice, k=k, log_z=normalize == "estimate", warm=warm, threads=threads)
+        answer, exact_mode = Answer.of(found, k), choice.point is None
+        return normalised(finder, states, answer, normalize, found, exact_mode=exact_mode, interval=interval)
+
     def _on_device(self, hidden: Any, k: int, mode: str, normalize: str, refused: dict[str, object]) -> TopK:
         from decoder.gpu.connect import device_head, device_topk
 
@@ -303,6 +319,22 @@ def _starts(warm: Any, n: int, vocab_size: int) -> NDArray[np.int32]:
             "or -1 for none"
         )
     return np.ascontiguousarray(given, np.int32)
+
+
+def _without_overflowing(
+    states: NDArray[np.float32],
+    good: NDArray[np.intp],
+    failed: NDArray[np.bool_],
+    error: BadHiddenError,
+    on_bad: str,
+) -> NDArray[np.float32]:
+    """All states again, NaN where one failed or overflows; the error itself where that fails the whole call."""
+    if on_bad == "fail" or not error.rows:
+        raise error
+    again = np.full((len(failed), states.shape[1]), np.nan, np.float32)
+    again[good] = states
+    again[good[error.rows]] = np.nan
+    return again
 
 
 def _interval(choice: Choice) -> float:

@@ -192,6 +192,24 @@ def test_states_whose_logits_overflow_are_named(head, mode):
     assert caught.value.rows == [2]
 
 
+@pytest.mark.parametrize("constraints", [None, Constraints(banned=[3])])
+@pytest.mark.parametrize("mode", MODES)
+def test_states_whose_logits_overflow_fail_alone_where_asked_for(head, mode, constraints):
+    states = held(6).copy()
+    states[[1, 4]] = np.clip(states[[1, 4]].astype(np.float64) * 1e38, -3e38, 3e38)
+    states[2, 0] = np.nan
+    rest, asked = [0, 3, 5], {"mode": mode, "constraints": constraints}
+    top, alone = head.topk(states, on_bad="mark", **asked), head.topk(states[rest], **asked)
+    assert np.flatnonzero(top.failed).tolist() == [1, 2, 4] and top.counts.tolist() == [10, 0, 0, 10, 0, 10]
+    for place, row in enumerate(rest):
+        require_same(top, row, alone, place)
+    drawn = head.sample(states, on_bad="mark", sampling=SamplingOptions(seed=1), **asked)
+    assert (drawn.token_ids >= 0).tolist() == [True, False, False, True, False, True]
+    with pytest.raises(BadHiddenError, match="hidden row 1 of 6" if constraints else "hidden rows 1, 4 of 6") as caught:
+        head.topk(np.nan_to_num(states), **asked)
+    assert caught.value.rows == ([1] if constraints else [1, 4])
+
+
 @pytest.mark.parametrize(
     "asked, said",
     [
