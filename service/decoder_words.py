@@ -40,7 +40,7 @@ def words_near(weight: Path) -> Path | None:
 def words_of(path: Path, *, tokens: int | None = None) -> list[str]:
     """The words in a file or folder. tokens: how many the layer has that they are for; None: not compared.
 
-    Raises SourceError, also for more words than tokens, and UnsupportedFormatError.
+    Raises SourceError, also for more words than tokens.
     """
     words = _words_in(path, tokens)
     if tokens is not None and len(words) > tokens:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from decoder.readers.parts import LayerParts, mapped_array
 from decoder.tensors import BFLOAT16_BITS
-from index.errors import MissingExtraError, SourceError, UnsupportedFormatError
+from index.errors import MissingExtraError, SourceError
 
 _FORMATS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
@@ -95,7 +95,10 @@ def open_gguf(path: Path) -> GgufFile:
             raise SourceError(f"{path}: a GGUF file begins with b'GGUF', found {magic[:4]!r}.")
         version = int.from_bytes(magic[4:], "little")
         if version not in (2, 3):
-            raise UnsupportedFormatError(f"{path}: GGUF version {version}, read are 2 and 3 (little-endian).")
+            raise SourceError(
+                f"{path}: GGUF version {version}, read are 2 and 3 (little-endian). Convert the model anew, or copy the file "
+                "once more: it may be damaged."
+            )
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     cursor = _Cursor(path, data)
     cursor.at = 8
