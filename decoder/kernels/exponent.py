@@ -51,6 +51,21 @@ def exp_below_zero(x: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def exp_roughly(x: Any) -> Any:
+    """exp(x) of a float32 x <= 0, to 1 part in 5,000, in half of the time; never below exp(-87)."""
+    x = np.float32(-87.0) if x < np.float32(-87.0) else x
+    y = x * np.float32(1.4426950408889634)
+    shifted = y + np.float32(12582912.0)
+    r = y - (shifted - np.float32(12582912.0))
+    # The cubic nearest to 2^r on [-1/2, 1/2].
+    p = np.float32(0.05517166907905640)
+    p = p * r + np.float32(0.24261112219905600)
+    p = p * r + np.float32(0.69326098546062416)
+    p = p * r + np.float32(0.99992807353939517)
+    return _float32(np.uint32(_bits32(p) + np.uint32(_bits32(shifted) << np.uint32(23))))
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def tanh(x: Any) -> Any:
     """tanh of a float64, to about 1 part in 10^13. NaN for infinities, as for NaN."""
     # t = exp(-2 |x|); past 20 the result rounds to 1.

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from decoder.kernels.partition import HIGHEST
-from decoder.kernels.reference import exact_logits, exp_below_zero, finish_one
+from decoder.kernels.reference import exact_logits, exp_roughly, finish_one
 from decoder.kernels.reference_frame import into_frame, quantise
 from decoder.kernels.reference_partition import mass_seen, sample_seen, state_seed, sum_up, uniform
 from decoder.kernels.reference_select import best_first, keep_best, passing_rows, threshold
-from decoder.kernels.screen import GROUP
+from decoder.kernels.screen import BLOCK, GROUPS, OF_EACH
 from decoder.preview import LEAD_MIDDLE, MIDDLE
 
 
@@ -45,23 +45,31 @@ def score_codes(
 
 
 def masses_above(values: Any, bound: Any, offset: Any, scale: Any, softcap: Any, top: Any) -> None:
-    """In place: exp(estimated logit - top), 0 where the distance is within the bound."""
+    """In place: about exp(estimated logit - top), 0 where the distance is within the bound."""
     for j, distance in enumerate(values):
         logit = finish_one(np.float32(-0.5) * distance + offset, scale, softcap)
-        values[j] = exp_below_zero(min(logit - top, HIGHEST)) if distance > bound else 0.0
+        values[j] = exp_roughly(min(logit - top, HIGHEST)) if distance > bound else 0.0
+
+
+def rows_in_order(count: Any) -> Any:
+    """All rows, group after group."""
+    rows = np.arange(-(-count // BLOCK) * BLOCK, dtype=np.int32).reshape(-1, OF_EACH, GROUPS)
+    rows = rows.transpose(0, 2, 1).ravel()
+    return rows[rows < count]
 
 
 def sum_groups(masses: Any, sums: Any) -> Any:
     """Sums of groups of rows, and of all."""
-    for g in range(len(sums)):
-        sums[g] = masses[g * GROUP : (g + 1) * GROUP].sum(dtype=np.float64)
-    return sums.sum()
+    padded = np.zeros(len(sums) * OF_EACH)
+    padded[: len(masses)] = masses
+    sums[:] = padded.reshape(-1, OF_EACH, GROUPS).sum(axis=1).ravel()
+    return sums.sum(dtype=np.float64)
 
 
 def draw_rows(masses: Any, sums: Any, total: Any, draws: Any, start: Any, who: Any, weights: Any, times: Any) -> Any:
     """As sample_seen() draws from all rows."""
-    rows = np.arange(len(masses), dtype=np.int32)
-    return sample_seen(rows, masses, len(rows), total, draws, start, who, weights, times)
+    rows = rows_in_order(len(masses))
+    return sample_seen(rows, masses[rows], len(rows), total, draws, start, who, weights, times)
 
 
 def rows_of_mass(masses: Any, who: Any, first: Any) -> Any:
@@ -174,7 +182,7 @@ def _log_z(
         rest = count - known
     else:
         random, start = uniform(random)
-        sums = np.empty(-(-len(values) // GROUP))
+        sums = np.empty(-(-len(values) // BLOCK) * GROUPS, np.float32)
         drawn_from = sum_groups(values, sums)
         sampled = draw_rows(values, sums, drawn_from, draws, start, who[known:], weight_of[known:], times)
         count = known + sampled

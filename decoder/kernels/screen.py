@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from decoder.kernels.exponent import exp_below_zero
+from decoder.kernels.exponent import exp_roughly
 from decoder.kernels.frame import into_frame, quantise
 from decoder.kernels.partition import HIGHEST, mass_seen, state_seed, sum_up, uniform
 from decoder.kernels.score import exact_logits, finish_one
@@ -25,8 +25,10 @@ from index.kernels.vector_dots import code_dot_8, four_nibble_dots
 
 BLOCK = 1024
 AHEAD = 12
-GROUP = 16
-"""Rows whose masses are summed together: a draw passes over whole groups, then over rows of one."""
+GROUPS = 64
+OF_EACH = 16
+"""A block's rows are summed in so many groups: row first + g + GROUPS k is in group g, k < OF_EACH. A draw passes over whole
+groups, then over the rows of one."""
 
 
 @njit(cache=True, nogil=True)
@@ -88,34 +90,39 @@ def score_codes(
 # error_model: a division that may raise is not vectorised, and tanh divides.
 @njit(cache=True, nogil=True, error_model="numpy")
 def masses_above(values: Any, bound: Any, offset: Any, scale: Any, softcap: Any, top: Any) -> None:
-    """In place: the distance of every row becomes exp(estimated logit - top), 0 where it is within the bound."""
+    """In place: the distance of every row becomes about exp(estimated logit - top), 0 where it is within the bound.
+
+    What rows are drawn by need not be exact: they count by what they weigh over what they were drawn by.
+    """
     half = np.float32(-0.5)
     if softcap == np.float32(0.0):
         for j in range(values.shape[0]):
-            mass = exp_below_zero(min((half * values[j] + offset) * scale - top, HIGHEST))
+            mass = exp_roughly(min((half * values[j] + offset) * scale - top, HIGHEST))
             values[j] = mass if values[j] > bound else np.float32(0.0)
     else:
         for j in range(values.shape[0]):
-            mass = exp_below_zero(min(finish_one(half * values[j] + offset, scale, softcap) - top, HIGHEST))
+            mass = exp_roughly(min(finish_one(half * values[j] + offset, scale, softcap) - top, HIGHEST))
             values[j] = mass if values[j] > bound else np.float32(0.0)
-
-
-@njit(cache=True, nogil=True, fastmath={"reassoc"})
-def _sum(masses: Any) -> Any:
-    total = np.float32(0.0)
-    for j in range(masses.shape[0]):
-        total += masses[j]
-    return total
 
 
 @njit(cache=True, nogil=True)
 def sum_groups(masses: Any, sums: Any) -> Any:
-    """sums[g]: the sum of the g-th GROUP of masses float32 (V,), float64; returns that of all."""
-    total = 0.0
-    for g in range(sums.shape[0]):
-        sums[g] = np.float64(_sum(masses[g * GROUP : (g + 1) * GROUP]))
-        total += sums[g]
-    return total
+    """sums[GROUPS b + g]: the masses float32 (V,) of group g of block b, float32; returns the sum of all, float64."""
+    totals = np.zeros(GROUPS)
+    for first in range(0, masses.shape[0], BLOCK):
+        mine = sums[first // OF_EACH : first // OF_EACH + GROUPS]
+        some = masses[first : first + BLOCK]
+        mine[:] = np.float32(0.0)
+        start = 0
+        while start + GROUPS <= some.shape[0]:
+            for g in range(GROUPS):
+                mine[g] += some[start + g]
+            start += GROUPS
+        for g in range(some.shape[0] - start):
+            mine[g] += some[start + g]
+        for g in range(GROUPS):
+            totals[g] += np.float64(mine[g])
+    return totals.sum()
 
 
 @njit(cache=True, nogil=True)
@@ -133,12 +140,14 @@ def draw_rows(masses: Any, sums: Any, total: Any, draws: Any, start: Any, who: A
     passed = 0.0
     hits = 0
     m = 0
-    for g in range(sums.shape[0]):
-        if reach >= passed + sums[g]:
-            passed += sums[g]
+    for group in range(sums.shape[0]):
+        after = passed + np.float64(sums[group])
+        if reach >= after:
+            passed = after
             continue
         here = passed
-        for row in range(g * GROUP, min((g + 1) * GROUP, masses.shape[0])):
+        first = group // GROUPS * BLOCK + group % GROUPS
+        for row in range(first, min(first + BLOCK, masses.shape[0]), GROUPS):
             mass = np.float64(masses[row])
             here += mass
             if reach >= here or hits == draws:
@@ -151,7 +160,9 @@ def draw_rows(masses: Any, sums: Any, total: Any, draws: Any, start: Any, who: A
             times[m] = hits - before
             weights[m] = (hits - before) * step / mass
             m += 1
-        passed += sums[g]
+            if reach >= after:
+                break
+        passed = after
         if hits == draws:
             break
     return m
@@ -216,7 +227,7 @@ def screen_states(
     lead_plane = np.zeros((1, 2 * lead_codes.shape[1]), np.int8)
     sums = np.empty(BLOCK, np.int32)
     sample = np.empty(SAMPLE, np.float32)
-    sums_of_mass = np.empty((codes.shape[0] + GROUP - 1) // GROUP, np.float64)
+    sums_of_mass = np.empty((codes.shape[0] + BLOCK - 1) // BLOCK * GROUPS, np.float32)
     far = np.empty(keep, np.float32)
     near = np.empty(keep, np.float32)
     times = np.empty(max(draws, 1), np.int32)

@@ -23,6 +23,12 @@ def exponentials(values, out):
 
 
 @njit
+def roughly(values, out):
+    for i in range(len(values)):
+        out[i] = exponent.exp_roughly(values[i])
+
+
+@njit
 def tangents(values, out):
     for i in range(len(values)):
         out[i] = exponent.tanh(values[i])
@@ -153,6 +159,7 @@ class TestFinishNumba(FinishContract):
 
 class ExponentContract:
     exponentials: ClassVar[Callable[..., Any]]
+    rough: ClassVar[Callable[..., Any]]
     tangents: ClassVar[Callable[..., Any]]
 
     def test_exponentials(self):
@@ -160,6 +167,16 @@ class ExponentContract:
         out = np.empty_like(x)
         self.exponentials(x, out)
         np.testing.assert_allclose(out, np.exp(x.astype(np.float64)), rtol=3e-7)
+
+    def test_rough_exponentials(self):
+        x = -np.concatenate([np.linspace(0, 87, 20_011), np.logspace(-9, 0, 500), -np.linspace(0, 60, 500)]).astype(
+            np.float32
+        )
+        out = np.empty_like(x)
+        self.rough(x, out)
+        np.testing.assert_allclose(out, np.exp(x.astype(np.float64)), rtol=2e-4)
+        self.rough(np.array([-88, -1e30, -np.inf], np.float32), out[:3])
+        assert (out[:3] < 2e-38).all() and (out[:3] >= 0).all()
 
     def test_what_is_far_below_counts_nothing(self):
         out = np.empty(3, np.float32)
@@ -180,10 +197,15 @@ class TestExponentReference(ExponentContract):
         out[:] = [reference.exp_below_zero(value) for value in x]
 
     @staticmethod
+    def rough(x, out):
+        out[:] = [reference.exp_roughly(value) for value in x]
+
+    @staticmethod
     def tangents(x, out):
         out[:] = [reference.tanh(value) for value in x]
 
 
 class TestExponentNumba(ExponentContract):
     exponentials = staticmethod(exponentials)
+    rough = staticmethod(roughly)
     tangents = staticmethod(tangents)
