@@ -15,7 +15,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -103,6 +103,8 @@ class Planner:
         if mode != "auto":
             # A mode that was asked for serves; what it gives of log Z is said by its standard error.
             point, reached = pick(self.points, mode, k=k, recall=recall, logprob_error=None)
+            if mode == "screen" and not reached:
+                point = replace(point, width=vocab_size)  # every row passes: all that a screen can do
             return Choice(mode, point, reached)
         best = Choice("exact", None, reached=True)
         least = self.timings.of("exact", width=0, batch=max(1, batch), log_z=log_z)

@@ -1,7 +1,7 @@
 """What HTTP adds to a query, over one connection that is kept alive: so many times what an empty request takes.
 
-Both are measured in the same run, for how long a request takes is the machine's: 2 ms and 1 ms were allowed where an empty
-one took 0.25. Times all the same, so only among the long tests.
+Both are measured in the same run, for how long a request takes is the machine's: where an empty one takes 0.4 ms, a query
+may add 2 ms (JSON) and 1 ms (raw float32). Times all the same, so only among the long tests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from live import live_server
 
 from index import open_index
 
-JSON_LIMIT, RAW_LIMIT = 8.0, 4.0
+JSON_LIMIT, RAW_LIMIT = 5.0, 2.5
 """Of JSON and of raw float32, in empty requests."""
 
 
@@ -55,18 +55,19 @@ def test_what_http_adds(tmp_path, wordnet, record_property):
         raw = [query.astype("<f4").tobytes() for query in queries]
         url = "/collections/w/points/query"
         (folder,) = (data_dir / "collections").glob("*/*")
-        added_json, added_raw = [], []
+        added, raw_url = [], f"{url}?limit=10"
         with open_index(folder) as index:
-            for _ in range(5):
+            for _ in range(12):
                 library = p50_ms(lambda query: index.search(query[None], k=10), queries)
-                added_json.append(p50_ms(lambda body: post(url, body, "application/json"), bodies) - library)
-                raw_ms = p50_ms(lambda body: post(f"{url}?limit=10", body, "application/octet-stream"), raw)
-                added_raw.append(raw_ms - library)
-            bare = min(p50_ms(lambda _: get("/livez"), queries) for _ in range(3))
+                by_json = p50_ms(lambda body: post(url, body, "application/json"), bodies) - library
+                by_raw = p50_ms(lambda body: post(raw_url, body, "application/octet-stream"), raw) - library
+                added.append((by_json, by_raw, p50_ms(lambda _: get("/livez"), queries)))
         connection.close()
-    record_property("bare_ms", bare)
-    record_property("added_json_ms", min(added_json))
-    record_property("added_raw_ms", min(added_raw))
-    print(f"HTTP adds {min(added_json):.2f} ms (JSON) and {min(added_raw):.2f} ms (raw) to p50; empty: {bare:.2f} ms")
-    assert min(added_json) <= JSON_LIMIT * bare
-    assert min(added_raw) <= RAW_LIMIT * bare
+    # In turn, so that a round on a busy machine is busy for all of them; the best round counts.
+    (json_ms, raw_ms, bare_ms), *_ = sorted(added)
+    record_property("added_json_ms", json_ms)
+    record_property("added_raw_ms", raw_ms)
+    record_property("bare_ms", bare_ms)
+    print(f"HTTP adds {json_ms:.2f} ms (JSON) and {raw_ms:.2f} ms (raw) to p50; empty: {bare_ms:.2f} ms")
+    assert min(by_json / bare for by_json, _, bare in added) <= JSON_LIMIT
+    assert min(by_raw / bare for _, by_raw, bare in added) <= RAW_LIMIT
