@@ -72,7 +72,7 @@ def draw_all(
     for row in range(n):
         plan = None if plans is None or plans[row].empty else plans[row]
         entries, whole = _entries(finder, states[row], found, row, plan, exact=exact)
-        if whole:
+        if whole and not exact:  # an exact answer has it already
             log_z[row], error[row] = _log_z_of_all(finder, states[row]), 0.0
         choice_of_row = draw(entries, options, generator_of(options.seed, step, int(rows[row])))
         tokens[row] = choice_of_row.token_id

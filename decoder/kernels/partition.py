@@ -143,6 +143,15 @@ def mass_seen(
     return top, spread, total + more, squares + their_squares
 
 
+@njit(cache=True, nogil=True, inline="always")
+def draws_below(mass: Any, hits: Any, reach: Any, draws: Any, start: Any, step: Any) -> Any:
+    """(hits, reach) once every systematic draw that falls below `mass`, summed so far, has hit; the next falls on reach."""
+    while hits < draws and reach < mass:
+        hits += 1
+        reach = (start + hits) * step
+    return hits, reach
+
+
 @njit(cache=True, nogil=True)
 def sample_seen(
     rows: Any, masses: Any, count: Any, total: Any, draws: Any, start: Any, who: Any, weights: Any, times: Any
@@ -165,9 +174,7 @@ def sample_seen(
         if reach >= passed:
             continue
         before = hits
-        while hits < draws and reach < passed:
-            hits += 1
-            reach = (start + hits) * step
+        hits, reach = draws_below(passed, hits, reach, draws, start, step)
         who[m] = rows[j]
         times[m] = hits - before
         weights[m] = (hits - before) * step / mass

@@ -16,7 +16,7 @@ from numba import njit
 
 from decoder.kernels.exponent import exp_roughly
 from decoder.kernels.frame import into_frame, quantise
-from decoder.kernels.partition import HIGHEST, mass_seen, state_seed, sum_up, uniform
+from decoder.kernels.partition import HIGHEST, draws_below, mass_seen, state_seed, sum_up, uniform
 from decoder.kernels.score import exact_logits, finish_one
 from decoder.kernels.select import SAMPLE, best_first, keep_best, nth_smallest, passing_rows, threshold
 from decoder.preview import LEAD_MIDDLE
@@ -153,9 +153,7 @@ def draw_rows(masses: Any, sums: Any, total: Any, draws: Any, start: Any, who: A
             if reach >= here or hits == draws:
                 continue
             before = hits
-            while hits < draws and reach < here:
-                hits += 1
-                reach = (start + hits) * step
+            hits, reach = draws_below(here, hits, reach, draws, start, step)
             who[m] = row
             times[m] = hits - before
             weights[m] = (hits - before) * step / mass

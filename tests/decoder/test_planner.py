@@ -96,6 +96,14 @@ def test_no_such_mode(mode):
         choose(planner(), mode=mode)
 
 
+def test_a_screen_asked_for_more_than_its_points_give_lets_every_row_pass():
+    asked = {"batch": 1, "k": 10, "recall": 1.0, "log_z": True, "vocab_size": 50_000}
+    chosen = planner().choose(mode="screen", **asked)
+    assert (chosen.mode, chosen.point.width, chosen.reached) == ("screen", 50_000, False)
+    walk = planner().choose(mode="walk", **asked)
+    assert (walk.point.width, walk.reached) == (96, False)
+
+
 class TestTimings:
     def test_between_widths_and_beyond_them(self):
         table = timings()
