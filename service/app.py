@@ -23,12 +23,13 @@ from service.errors import Problem
 from service.gate import Gate
 from service.generation import Opener, open_with_index
 from service.jobs.collection_job import CollectionJobs
+from service.jobs.compaction import Compactor, FoldJobs
 from service.jobs.decoder_job import DecoderJobs
 from service.jobs.kinds import JobKind
 from service.jobs.runner import WORKER_COMMAND, JobRunner
 from service.jobs.store import JobKindName, JobStore
 from service.metrics import Metrics
-from service.routes import aliases, builds, collections, later, openai, points, uploads
+from service.routes import aliases, builds, collections, later, openai, points, uploads, writes
 from service.routes import decoders as decoder_routes
 from service.routes import service as service_routes
 from service.routes.context import AppParts
@@ -67,8 +68,9 @@ def create_app(
 
     app = FastAPI(title="fullview", lifespan=life, docs_url=None, redoc_url=None, redirect_slashes=False)
     # Routes are tried in this order: those of queries come first.
-    for family in (points, decoder_routes, collections, aliases, service_routes, uploads, builds, openai, later):
+    for family in (points, writes, decoder_routes, collections, aliases, service_routes, uploads, builds, openai, later):
         app.include_router(family.router)
+    app.include_router(builds.compact_router)
     app.add_exception_handler(HTTPException, _http_problem)
     app.add_exception_handler(RequestValidationError, _http_problem)
     app.add_middleware(Gate, settings=settings, metrics=metrics)
@@ -93,10 +95,13 @@ async def _running(
     store = await asyncio.to_thread(JobStore, settings.data_dir / "jobs.db")
     kinds: dict[JobKindName, JobKind] = {
         "collection": CollectionJobs(engine),
+        "compaction": FoldJobs(engine, "compaction"),
+        "append": FoldJobs(engine, "append"),
         "decoder": DecoderJobs(engine, decoders),
     }
     runner = JobRunner(store, settings, kinds, worker_command=worker_command)
     await asyncio.to_thread(runner.start)
+    engine.after_write = Compactor(engine, runner).after_write
     own = AppParts(
         settings=settings,
         engine=engine,

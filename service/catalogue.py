@@ -15,7 +15,8 @@ from service.database import Database
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS collections (
     id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, distance TEXT NOT NULL, config BLOB NOT NULL,
-    generation TEXT, generation_number INTEGER NOT NULL, created_at REAL NOT NULL
+    generation TEXT, generation_number INTEGER NOT NULL, created_at REAL NOT NULL, folded INTEGER NOT NULL,
+    given_up INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS aliases (
     alias TEXT PRIMARY KEY, collection_id TEXT NOT NULL REFERENCES collections (id) ON DELETE CASCADE
@@ -23,9 +24,13 @@ CREATE TABLE IF NOT EXISTS aliases (
 CREATE TABLE IF NOT EXISTS decoders (
     name TEXT PRIMARY KEY, folder TEXT NOT NULL UNIQUE, number INTEGER NOT NULL, device TEXT NOT NULL, serve TEXT,
     created_at REAL NOT NULL
-) STRICT;
-PRAGMA user_version = 1;
+) STRICT
 """
+_VERSION = 2
+_UPGRADES = {
+    1: "ALTER TABLE collections ADD COLUMN folded INTEGER NOT NULL DEFAULT 0;"
+    " ALTER TABLE collections ADD COLUMN given_up INTEGER NOT NULL DEFAULT 0"
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,10 @@ class CollectionRecord:
     generation_number: int
     created_at: float
     """Seconds since 1970."""
+    folded: int = 0
+    """Entries up to this sequence number are in the generation and count no more, but those of points without vectors."""
+    given_up: int = 0
+    """Entries up to this sequence number count no more at all: a build replaced what they belonged to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +78,7 @@ class Catalogue:
     """Reads at start, writes at each change. Threads: any."""
 
     def __init__(self, path: Path) -> None:
-        self._database = Database(path, schema=_SCHEMA)
+        self._database = Database(path, schema=_SCHEMA, version=_VERSION, upgrades=_UPGRADES)
 
     def collections(self) -> list[CollectionRecord]:
         """All, by name."""
@@ -84,9 +93,10 @@ class Catalogue:
         """Write a collection, new or changed, and point an alias at it, in one transaction."""
         with self._database.transaction() as connection:
             connection.execute(
-                "INSERT INTO collections VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
-                " size = excluded.size, distance = excluded.distance, config = excluded.config,"
-                " generation = excluded.generation, generation_number = excluded.generation_number",
+                "INSERT INTO collections VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+                " size = excluded.size, distance = excluded.distance, config = excluded.config, generation ="
+                " excluded.generation, generation_number = excluded.generation_number, folded = excluded.folded,"
+                " given_up = excluded.given_up",
                 (
                     record.id,
                     record.name,
@@ -96,6 +106,8 @@ class Catalogue:
                     record.generation,
                     record.generation_number,
                     record.created_at,
+                    record.folded,
+                    record.given_up,
                 ),
             )
             if alias is not None:

@@ -6,11 +6,16 @@ Invariant: no member inside config.params.vectors but Qdrant's own: the official
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
+from service.answers import encode
 from service.engine import METRIC_OF_DISTANCE, Collection
+from service.filters import parse_filter
+from service.points.view import PointsView
 
 _HNSW = {"m": 16, "ef_construct": 100, "full_scan_threshold": 10_000}
 _OPTIMIZER = {"default_segment_number": 0, "flush_interval_sec": 5}
@@ -18,8 +23,8 @@ _VECTOR_MEMBERS = ("on_disk", "datatype", "hnsw_config", "quantization_config", 
 _PARAM_MEMBERS = ("shard_number", "replication_factor", "write_consistency_factor", "on_disk_payload")
 
 
-def collection_info(state: Collection) -> dict[str, Any]:
-    """The result of GET /collections/{c}. Reads no file."""
+def collection_info(state: Collection, field_counts: Mapping[str, int]) -> dict[str, Any]:
+    """The result of GET /collections/{c}. Reads no file. field_counts: points that have each indexed field."""
     record, generation = state.record, state.generation
     kept: dict[str, Any] = msgspec.json.decode(record.config)
     stats: dict[str, Any] = {}
@@ -33,13 +38,34 @@ def collection_info(state: Collection) -> dict[str, Any]:
         "status": status,
         "optimizer_status": "ok" if state.damage is None else {"error": state.damage},
         "segments_count": 1,
-        "points_count": stats.get("rows", 0),
-        "indexed_vectors_count": stats.get("rows", 0),
-        "payload_schema": {},
+        "points_count": points_count(state),
+        "indexed_vectors_count": stats.get("rows", 0) - state.written.view.hidden_count if stats else 0,
+        "payload_schema": {
+            name: schema | {"points": field_counts.get(name, 0)} for name, schema in indexed_fields(state).items()
+        },
         "created_at": datetime.datetime.fromtimestamp(record.created_at, datetime.UTC).isoformat(),
         "config": _config(state, kept),
         "fullview": _own(state, kept, stats),
     }
+
+
+def points_count(state: Collection) -> int:
+    """Points that are there now."""
+    view, generation = state.written.view, state.generation
+    rows = generation.index.n if generation is not None else 0
+    return rows - view.hidden_count + len(view.points)
+
+
+def indexed_fields(state: Collection) -> dict[str, dict[str, Any]]:
+    """Name of each payload index -> its data_type and params."""
+    kept: dict[str, Any] = msgspec.json.decode(state.record.config)
+    fields: dict[str, dict[str, Any]] = kept.get("payload_schema", {})
+    return fields
+
+
+def count_with(view: PointsView, field: str) -> int:
+    """Points whose payload has something at a path."""
+    return view.count(parse_filter(Raw(encode({"must_not": {"is_empty": {"key": field}}})), path="$.field_name"))
 
 
 def _config(state: Collection, kept: dict[str, Any]) -> dict[str, Any]:
@@ -70,8 +96,9 @@ def _own(state: Collection, kept: dict[str, Any], stats: dict[str, Any]) -> dict
         "generation": record.generation_number,
         "state": "damaged" if state.damage else "loading" if state.loading else "ready",
         "reason": reason,
-        "delta_rows": 0,
-        "hidden_rows": 0,
+        "delta_rows": len(state.written.view.points),
+        "hidden_rows": state.written.view.hidden_count,
+        "delta_bytes": state.written.resident_bytes,
         "metric": metric,
         "order": "lower is better" if metric == "l2" else "higher is better",
         "settings": kept.get("fullview", {}),

@@ -2,10 +2,11 @@
 
 lease()           a collection by name or alias, held open while it is read
 read()            work on a lease in the CPU pool, with a deadline
-create() delete() set_aliases() publish()     changes: the catalogue first (durable), then what requests see (atomic)
+write()           operations on its points: durable, then seen by every request that comes later
+create() change() delete() set_aliases() publish()     the catalogue first (durable), then what requests see (atomic)
 start() close()   leftovers out, indexes opened in the background; all closed
 
-Invariant: a request reads exactly one generation from its first step to its last. Names resolve at its start, so an
+Invariant: a request reads exactly one generation and one moment of its delta from its first step to its last. Names resolve at its start, so an
 answer to a request that was sent after a swap returned never comes from the old side.
 """
 
@@ -29,8 +30,14 @@ from index.options import OpenOptions
 from service.catalogue import Catalogue, CollectionRecord
 from service.disk_reserve import RESERVE_FILE, DiskReserve
 from service.errors import ConflictError, DamagedError, MalformedError, NoRoomError, NotFoundError, NotReadyError
-from service.folders import remove_folder, remove_generation
+from service.folders import remove_folder, remove_folder_if_there, remove_generation
 from service.generation import Generation, Opener, SearchableIndex
+from service.points.delta import DeltaView
+from service.points.operations import Operation
+from service.points.resolve import resolve
+from service.points.store import STORE_NAME
+from service.points.view import PointsView
+from service.points.written import OpenStores, WrittenPoints
 from service.pool import CpuPool
 from service.settings import Settings
 from service.warm import warm
@@ -40,6 +47,7 @@ log = logging.getLogger("fullview.engine")
 T = TypeVar("T")
 
 COLLECTIONS_FOLDER = "collections"
+SNAPSHOTS_FOLDER = "snapshots"
 DISTANCE_OF_METRIC = {"cosine": "Cosine", "dot": "Dot", "l2": "Euclid"}
 METRIC_OF_DISTANCE = {distance: metric for metric, distance in DISTANCE_OF_METRIC.items()}
 
@@ -54,6 +62,7 @@ class Collection:
     """One collection as requests see it. Changed only under the engine's lock."""
 
     record: CollectionRecord
+    written: WrittenPoints
     generation: Generation | None = None
     loading: bool = False
     damage: str | None = None
@@ -62,15 +71,22 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A collection and its index (None: empty), held open until the lease is given back."""
+    """A collection at one moment, held open until the lease is given back."""
 
     record: CollectionRecord
     generation: Generation | None
+    delta: DeltaView
 
     @property
     def index(self) -> SearchableIndex | None:
-        """The open index; None for an empty collection."""
+        """The open index; None where nothing was built yet."""
         return self.generation.index if self.generation is not None else None
+
+    @property
+    def view(self) -> PointsView:
+        """Its points."""
+        metric = METRIC_OF_DISTANCE[self.record.distance]
+        return PointsView(self.index, self.delta, dim=self.record.size, metric=metric)
 
     def release(self) -> None:
         """Give it back."""
@@ -119,6 +135,9 @@ class Engine:
         self._aliases: dict[str, str] = {}  # alias -> collection name
         self._catalogue: Catalogue | None = None
         self.reserve = DiskReserve(settings.data_dir / RESERVE_FILE)
+        self._stores = OpenStores()
+        self.after_write: Callable[[Collection], None] = lambda collection: None
+        """Called after each write, outside of all locks."""
         self._closing = False
         self._loader: threading.Thread | None = None
 
@@ -130,9 +149,9 @@ class Engine:
         self.reserve.fill()
         records = self._catalogue.collections()
         names = {record.id: record.name for record in records}
-        self._collections = {
-            record.name: Collection(record, loading=record.generation is not None) for record in records
-        }
+        self._collections = {record.name: Collection(record, self._written_of(record)) for record in records}
+        for collection in self._collections.values():
+            collection.loading = collection.record.generation is not None or collection.written.store.path.exists()
         self._aliases = {alias: names[target] for alias, target in self._catalogue.aliases().items()}
         self._remove_leftovers(records)
         self._loader = threading.Thread(target=self._load_all, name="fullview-loader", daemon=True)
@@ -145,6 +164,7 @@ class Engine:
             self._loader.join()
         self.pool.close()
         for collection in self._collections.values():
+            collection.written.close()
             if collection.generation is not None:
                 collection.generation.retire(remove_files=False)
         if self._catalogue is not None:
@@ -174,7 +194,7 @@ class Engine:
             if generation is not None:
                 acquired = generation.acquire()
                 assert acquired, "a retired generation is still in the catalogue"
-            return Lease(collection.record, generation)
+            return Lease(collection.record, generation, collection.written.view)
 
     async def read(self, name: str, work: Callable[[Lease], T], *, timeout_s: float) -> T:
         """work(lease) in the CPU pool. What a read finds damaged is remembered and shown."""
@@ -202,6 +222,11 @@ class Engine:
         """True for the name of a collection or an alias."""
         with self._lock:
             return name in self._collections or name in self._aliases
+
+    def has_points(self, name: str) -> bool:
+        """Whether the collection holds anything that a build would replace."""
+        collection = self.find(name)
+        return collection.record.generation is not None or bool(len(collection.written.view.points))
 
     def is_alias(self, name: str) -> bool:
         """True for an alias."""
@@ -240,7 +265,39 @@ class Engine:
             )
             self.catalogue.put(record)
             with self._lock:
-                self._collections[name] = Collection(record)
+                self._collections[name] = Collection(record, self._written_of(record))
+
+    def change(self, name: str, config: Callable[[bytes], bytes]) -> None:
+        """Another configuration to be echoed; config: the one before -> the one from now on. Raises NotFoundError."""
+        with self._writing:
+            collection = self.find(name)
+            record = replace(collection.record, config=config(collection.record.config))
+            self.catalogue.put(record)
+            with self._lock:
+                self._collections[record.name].record = record
+
+    def write(self, name: str, operations_of: Callable[[CollectionRecord], Sequence[Operation]]) -> int:
+        """Run the operations on a collection's points: all of them, durable and visible afterwards, or none.
+
+        Returns the sequence number of the write. Raises NotFoundError, NotReadyError, DamagedError, NoRoomError, and what
+        operations_of raises.
+        """
+        operations = operations_of(self.find(name).record)
+        while True:
+            collection = self.find(name)
+            with collection.written.lock:
+                lease = self.lease(name)
+                try:
+                    if collection.written.is_gone or lease.record.id != collection.record.id:
+                        continue  # another collection has the name now
+                    if lease.record.size != collection.record.size:
+                        operations = operations_of(lease.record)
+                    self._require_room(collection)
+                    sequence = collection.written.write(resolve(operations, lease.view))
+                finally:
+                    lease.release()
+            self.after_write(collection)
+            return sequence
 
     def delete(self, name: str) -> bool:
         """Forget a collection and its aliases; its files go when the last reader is done. False: there is none."""
@@ -254,6 +311,8 @@ class Engine:
             with self._lock:
                 del self._collections[name]
                 self._aliases = {alias: target for alias, target in self._aliases.items() if target != name}
+        with collection.written.lock:
+            collection.written.remove()
         self._retire(collection)
         self.reserve.fill()
         return True
@@ -279,27 +338,44 @@ class Engine:
                 self._aliases = aliases
 
     def publish(
-        self, record: CollectionRecord, index: SearchableIndex, *, alias: str | None, may_replace: bool
+        self, record: CollectionRecord, index: SearchableIndex | None, *, alias: str | None, may_replace: bool
     ) -> None:
         """Let a built generation serve. record names it; the index is open already and belongs to the engine now.
 
+        index: None where no point with a vector is left. record.folded, given_up: which writes count no more; the others
+        stay, on top of the new generation.
         A collection that has points is replaced only where `may_replace`; an empty one is filled. Raises ConflictError.
         """
-        generation = Generation(index, self.folder_of(record.id) / str(record.generation))
+        generation = None
+        if index is not None:
+            generation = Generation(index, self.folder_of(record.id) / str(record.generation))
         with self._writing:
             old = self._collections.get(record.name)
-            try:
-                self._require_publishable(record, old, alias=alias, may_replace=may_replace)
-                number = old.record.generation_number + 1 if old is not None else 1
-                record = replace(record, generation_number=number)
-                self.catalogue.put(record, alias=alias)
-            except BaseException:
-                generation.retire(remove_files=True)
-                raise
-            with self._lock:
-                self._collections[record.name] = Collection(record, generation)
-                if alias is not None:
-                    self._aliases = {**self._aliases, alias: record.name}
+            written = old.written if old is not None else self._written_of(record)
+            # Nobody writes from here on until both the new generation and the delta on top of it are what requests see.
+            with written.lock:
+                try:
+                    self._require_publishable(record, old, alias=alias, may_replace=may_replace)
+                    number = old.record.generation_number + 1 if old is not None else 1
+                    record = replace(record, generation_number=number)
+                    if old is not None and old.record.size != record.size:
+                        written = self._written_anew(old, record)
+                    delta = written.delta_over(
+                        index.n if index is not None else 0,
+                        index.ids.rows_of if index is not None else None,
+                        record=record,
+                    )
+                    self.catalogue.put(record, alias=alias)
+                except BaseException:
+                    if generation is not None:
+                        generation.retire(remove_files=True)
+                    raise
+                with self._lock:
+                    self._collections[record.name] = Collection(record, written, generation)
+                    written.rebase(delta)
+                    if alias is not None:
+                        self._aliases = {**self._aliases, alias: record.name}
+                written.forget(record)
         if old is not None:
             self._retire(old)
 
@@ -337,11 +413,37 @@ class Engine:
             raise NotFoundError(f"Collection {target!r} does not exist; no alias was changed.")
         aliases[change.alias] = target
 
+    def _written_of(self, record: CollectionRecord) -> WrittenPoints:
+        return WrittenPoints(self.folder_of(record.id), dim=record.size, stores=self._stores)
+
+    def _written_anew(self, old: Collection, record: CollectionRecord) -> WrittenPoints:
+        """For vectors of another dimension. Raises ConflictError where writes would be lost by that."""
+        if old.written.store.sequence > record.folded:
+            raise ConflictError(
+                f"Points of dimension {old.record.size} were written to collection {record.name!r} while it was built anew "
+                f"with dimension {record.size}. Nothing was changed; stop the writers and restart the job."
+            )
+        old.written.store.drop(folded=record.folded, given_up=record.given_up)
+        written = self._written_of(record)
+        written.store.sequence = record.folded
+        return written
+
+    def _require_room(self, collection: Collection) -> None:
+        held, limit = collection.written.resident_bytes, self.settings.delta_bytes
+        if held > limit:
+            raise NotReadyError(
+                f"Collection {collection.record.name!r} holds {held / 1e6:.0f} MB of points that are not in its generation "
+                f"yet; the limit (delta_memory_mb) is {limit / 1e6:.0f}. Nothing was written. Try again when its compaction "
+                "is done (GET /v1/admin/builds)."
+            )
+
     def _retire(self, collection: Collection) -> None:
         if collection.generation is not None:
             collection.generation.retire(remove_files=True)
         elif collection.record.generation is not None:
             remove_generation(self.folder_of(collection.record.id) / collection.record.generation)
+        else:
+            remove_folder_if_there(self.folder_of(collection.record.id))
 
     def _require_publishable(
         self, record: CollectionRecord, old: Collection | None, *, alias: str | None, may_replace: bool
@@ -356,7 +458,7 @@ class Engine:
             return
         if old.record.id != record.id:
             raise ConflictError(f"Collection {record.name!r} was created anew while the build ran. Restart the job.")
-        if old.record.generation is not None and not may_replace:
+        if not may_replace and (old.record.generation is not None or old.written.view.points.size):
             raise ConflictError(f'Collection {record.name!r} already exists. Build with mode "replace" to replace it.')
 
     def require_descriptors(self) -> None:
@@ -388,11 +490,20 @@ class Engine:
             self._load(collection)
 
     def _load(self, collection: Collection) -> None:
-        record = collection.record
-        folder = self.folder_of(record.id) / str(record.generation)
+        record, written = collection.record, collection.written
+        folder = self.folder_of(record.id)
         generation, damage = None, None
         try:
-            generation = Generation(self.open(folder), folder)
+            if record.generation is not None:
+                folder = folder / record.generation
+                generation = Generation(self.open(folder), folder)
+            index = generation.index if generation is not None else None
+            with written.lock:
+                written.load(
+                    record,
+                    n=index.n if index is not None else 0,
+                    rows_of=index.ids.rows_of if index is not None else None,
+                )
         except (VectorIndexError, OSError) as error:
             damage = str(error)
             log.error("collection %s cannot be served: %s", record.name, damage)
@@ -400,11 +511,14 @@ class Engine:
             # Nobody foresaw this, but one collection must never keep the others down.
             damage = f"{folder}: {type(error).__name__}: {error}"
             log.exception("collection %s cannot be served", record.name)
+        if damage is not None and generation is not None:
+            generation.retire(remove_files=False)
+            generation = None
         with self._lock:
             collection.generation, collection.damage, collection.loading = generation, damage, False
 
     def _remove_leftovers(self, records: Sequence[CollectionRecord]) -> None:
-        kept = {record.id: record.generation for record in records}
+        kept = {record.id: record.generation or "" for record in records}
         root = self.settings.data_dir / COLLECTIONS_FOLDER
         root.mkdir(exist_ok=True)
         for folder in root.iterdir():
@@ -413,6 +527,6 @@ class Engine:
                 remove_folder(folder)
                 continue
             for generation in folder.iterdir():
-                if generation.name != kept[folder.name]:
+                if generation.name != kept[folder.name] and not generation.name.startswith((STORE_NAME, SNAPSHOTS_FOLDER)):
                     log.info("removing what an unfinished build left: %s", generation)
                     remove_folder(generation)

@@ -66,8 +66,13 @@ class SearchableIndex(Protocol):
         """Payloads, or None."""
         ...
 
-    def search(self, queries: np.ndarray, k: int = ..., options: SearchOptions = ...) -> Any:
-        """Hits of queries float32 [m, dim]."""
+    @property
+    def columns(self) -> Any:
+        """index.columns.PayloadColumns, or None."""
+        ...
+
+    def search(self, queries: np.ndarray, k: int = ..., options: SearchOptions = ..., *, allowed: Any = ...) -> Any:
+        """Hits of queries float32 [m, dim]. allowed: index.allowed.AllowedRows, None: every row."""
         ...
 
     def point(self, k: int, recall: float | None = ...) -> Any:

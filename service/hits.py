@@ -1,9 +1,8 @@
-"""Queries to points: runs in a thread of the CPU pool, over one lease.
+"""Queries to points: runs in a thread of the CPU pool, over one view of a collection's points.
 
-answer_queries()  a batch of queries -> points as JSON; queries that ask for the same share one call of the index
+answer_queries()  a batch of queries -> points as JSON; queries that ask for the same share one search
 answer_raw()      the octet-stream form: arrays in, arrays out; encode_raw() makes the body of its parts
-search_points() search_raw()   the same of an index that no collection serves yet
-retrieve() scroll() count()
+retrieve() scroll() records()
 
 Invariant: every score that leaves was looked at: not finite is an error of ours, never null in an answer.
 """
@@ -11,8 +10,8 @@ Invariant: every score that leaves was looked at: not finite is an error of ours
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,17 +19,19 @@ from msgspec import UNSET, Raw, UnsetType
 
 from index.options import SearchOptions
 from service.answers import encode
+from service.diverse import diverse
 from service.errors import MalformedError, NotFoundError, UnsupportedError
-from service.generation import SearchableIndex
+from service.filters import Filter
 from service.names import PointId
+from service.points.merge import Found
+from service.points.view import PointsView
 from service.profile import COUNTERS, profile_of
 from service.query import Query
 from service.selection import PayloadSelection
 
-if TYPE_CHECKING:  # the engine warms an index with this module's searches before it has leases of it
-    from service.engine import Lease
-
 Numbers = list[float] | list[int]
+Nothing = dict[str, float]
+"""What stands in the place of a vector that a point does not have: {}."""
 
 
 class ScoredPoint(msgspec.Struct, frozen=True):
@@ -40,7 +41,7 @@ class ScoredPoint(msgspec.Struct, frozen=True):
     score: float
     version: int = 0
     payload: Raw | UnsetType = UNSET
-    vector: Numbers | UnsetType = UNSET
+    vector: Numbers | Nothing | UnsetType = UNSET
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -48,7 +49,7 @@ class Record(msgspec.Struct, frozen=True):
 
     id: PointId
     payload: Raw | UnsetType = UNSET
-    vector: Numbers | UnsetType = UNSET
+    vector: Numbers | Nothing | UnsetType = UNSET
 
 
 @dataclass(slots=True)
@@ -73,37 +74,34 @@ class Answers:
     work: WorkDone
 
 
-def answer_queries(lease: Lease, queries: Sequence[Query]) -> Answers:
+def answer_queries(view: PointsView, queries: Sequence[Query]) -> Answers:
     """Points of each query. Raises NotFoundError for an unknown id, MalformedError for another dimension."""
-    for query in queries:
-        if query.vector is not None:
-            require_dim(lease, query.vector.shape[0])
-    if lease.index is None:
-        _require_no_ids(queries)
-        return Answers([[] for _ in queries], [None for _ in queries], WorkDone())
-    return search_points(lease.index, queries)
-
-
-def search_points(index: SearchableIndex, queries: Sequence[Query]) -> Answers:
-    """Points of each query of the index's dimension. Raises NotFoundError for an unknown id."""
     answers = Answers([[] for _ in queries], [None for _ in queries], WorkDone())
-    groups: dict[tuple[int, SearchOptions], list[int]] = {}
+    groups: dict[tuple[int, SearchOptions, Filter | None], list[int]] = {}
     for position, query in enumerate(queries):
+        if query.vector is not None:
+            require_dim(view, query.vector.shape[0])
         if query.vector is None and query.by_id is None:
-            answers.points[position] = _in_id_order(index, query)
+            answers.points[position] = _in_id_order(view, query)
             continue
-        # A query by id finds that id first; one more row makes up for it.
-        k = min(query.offset + query.limit + (query.by_id is not None), index.n)
-        groups.setdefault((k, query.options), []).append(position)
-    for (k, options), positions in groups.items():
-        vectors = np.stack([_vector_of(index, queries[position]) for position in positions])
-        hits = index.search(vectors, k=k, options=options)
+        groups.setdefault((_hits_needed(query), query.options, query.filter), []).append(position)
+    for (k, options, wanted), positions in groups.items():
+        vectors = np.stack([_vector_of(view, queries[position]) for position in positions])
+        hits = view.search(vectors, k, options, wanted)
         for place, position in enumerate(positions):
-            answers.points[position] = _points(index, hits, place, queries[position])
+            answers.points[position] = _points(view, hits, place, queries[position], vectors[place])
             if queries[position].profile:
-                answers.profiles[position] = profile_of(index, hits.work, place, k=k, options=options)
+                answers.profiles[position] = profile_of(view, hits.work, place, k=k, options=options)
         _add_work(answers.work, hits.work)
     return answers
+
+
+def _hits_needed(query: Query) -> int:
+    """How many hits a query's answer is made of."""
+    if query.mmr is not None:
+        return query.mmr.candidates + (query.by_id is not None)
+    # A query by id finds that id first; one more row makes up for it.
+    return query.offset + query.limit + (query.by_id is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,20 +114,12 @@ class RawAnswer:
     work: WorkDone
 
 
-def answer_raw(lease: Lease, vectors: np.ndarray, *, k: int, offset: int, options: SearchOptions) -> RawAnswer:
-    """Hits of queries float32 [m, dim] without an object for each number. Raises UnsupportedError for string ids."""
-    if lease.index is None:
-        none = np.zeros((len(vectors), 0))
-        return RawAnswer(none.astype("<u8"), none.astype("<f4"), np.zeros(len(vectors), dtype=np.int64), WorkDone())
-    return search_raw(lease.index, vectors, k=k, offset=offset, options=options)
-
-
-def search_raw(
-    index: SearchableIndex, vectors: np.ndarray, *, k: int, offset: int, options: SearchOptions
+def answer_raw(
+    view: PointsView, vectors: np.ndarray, *, k: int, offset: int, options: SearchOptions
 ) -> RawAnswer:
-    """The same of an index."""
+    """Hits of queries float32 [m, dim] without an object for each number. Raises UnsupportedError for string ids."""
     work = WorkDone()
-    hits = index.search(vectors, k=min(offset + k, index.n), options=options)
+    hits = view.search(vectors, offset + k, options)
     if hits.ids.dtype == object:
         raise UnsupportedError("octet-stream answers of a collection with string ids", "Send the query as JSON.")
     ids, scores = hits.ids[:, offset:], hits.scores[:, offset:]
@@ -145,7 +135,15 @@ def search_raw(
 def encode_raw(parts: Sequence[RawAnswer]) -> tuple[bytes, WorkDone]:
     """The body: header line, ids u64 [n, k], scores f32 [n, k]; and the work of all parts."""
     counts = [count for part in parts for count in part.counts.tolist()]
-    shape = [len(counts), parts[0].ids.shape[1]]
+    # Parts of one request may have found different numbers of hits.
+    width = max(part.ids.shape[1] for part in parts)
+    parts = [
+        part
+        if part.ids.shape[1] == width
+        else replace(part, ids=_widened(part.ids, width), scores=_widened(part.scores, width))
+        for part in parts
+    ]
+    shape = [len(counts), width]
     header = encode({"shape": shape, "dtypes": {"ids": "<u8", "scores": "<f4"}, "counts": counts})
     # Blanks before the newline align the ids to 8 bytes, so that clients read both arrays in place.
     header += b" " * (-(len(header) + 1) % 8) + b"\n"
@@ -156,84 +154,86 @@ def encode_raw(parts: Sequence[RawAnswer]) -> tuple[bytes, WorkDone]:
     return b"".join([header, *arrays]), work
 
 
-def retrieve(lease: Lease, ids: Sequence[PointId], selection: PayloadSelection, *, with_vector: bool) -> list[Record]:
+def _widened(array: np.ndarray, width: int) -> np.ndarray:
+    wide = np.zeros((len(array), width), array.dtype)
+    wide[:, : array.shape[1]] = array
+    return wide
+
+
+def retrieve(
+    view: PointsView, ids: Sequence[PointId], selection: PayloadSelection, *, with_vector: bool
+) -> list[Record]:
     """Stored points in the order of ids; unknown ids are left out, repeated ones come once."""
-    index = lease.index
-    if index is None or not ids:
-        return []
     unique = list(dict.fromkeys(ids))
-    rows = np.asarray(index.ids.rows_of(unique), dtype=np.int64)
-    found = rows >= 0
+    positions = view.positions_of(unique)
+    found = positions >= 0
     known = [id_ for id_, there in zip(unique, found.tolist(), strict=True) if there]
-    return _records(index, known, rows[found], selection, with_vector=with_vector)
+    return records(view, known, positions[found], selection, with_vector=with_vector)
 
 
 def scroll(
-    lease: Lease, *, start: PointId | None, limit: int, selection: PayloadSelection, with_vector: bool
+    view: PointsView,
+    *,
+    start: PointId | None,
+    limit: int,
+    selection: PayloadSelection,
+    with_vector: bool,
+    wanted: Filter | None = None,
 ) -> tuple[list[Record], PointId | None]:
-    """Points ascending by id from start on, and the id that the next page starts with (None: that was all)."""
-    index = lease.index
-    if index is None:
-        return [], None
-    ids, rows = ids_in_order(index, start, limit + 1)
+    """Points that match, ascending by id from start on, and the id that the next page starts with (None: that was all)."""
+    ids, positions = ids_in_order(view, start, limit + 1, wanted)
     following = ids[limit] if len(ids) > limit else None
-    return _records(index, ids[:limit], rows[:limit], selection, with_vector=with_vector), following
+    return records(view, ids[:limit], positions[:limit], selection, with_vector=with_vector), following
 
 
-def sample_rows(index: SearchableIndex, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Up to `size` rows int64, the same ones at each call, and their vectors as float32; zero vectors are no queries."""
-    rows = np.sort(np.random.default_rng(0).choice(index.n, size=min(size, index.n), replace=False))
-    vectors = index.vectors(rows).astype(np.float32)
-    given = np.any(vectors != 0, axis=1)
-    return rows[given], vectors[given]
+def ids_in_order(
+    view: PointsView, start: PointId | None, limit: int, wanted: Filter | None = None
+) -> tuple[list[PointId], np.ndarray]:
+    """The first `limit` ids that match, ascending from start (included), and their positions."""
+    ids: list[PointId] = []
+    positions: list[np.ndarray] = [np.zeros(0, np.int64)]
+    for some, at in view.in_order(wanted, start=start, most=limit):
+        ids += some
+        positions.append(at)
+        if len(ids) >= limit:
+            break
+    return ids[:limit], np.concatenate(positions)[:limit]
 
 
-def count(lease: Lease) -> int:
-    """Points of the collection."""
-    return lease.index.n if lease.index is not None else 0
-
-
-def ids_in_order(index: SearchableIndex, start: PointId | None, limit: int) -> tuple[list[PointId], np.ndarray]:
-    """Ids ascending from start (included) as Python integers and strings, and their rows."""
-    ids, rows = index.ids.in_order(start, limit)
-    return (ids.tolist() if isinstance(ids, np.ndarray) else list(ids)), np.asarray(rows, dtype=np.int64)
-
-
-def require_dim(lease: Lease, dim: int) -> None:
+def require_dim(view: PointsView, dim: int) -> None:
     """Raises MalformedError for a vector of another dimension."""
-    if dim != lease.record.size:
+    if dim != view.dim:
         raise MalformedError(
-            f"Vector dimension error: expected dim: {lease.record.size}, got {dim} (collection {lease.record.name!r}). "
-            "Was it made by another encoder?"
+            f"Vector dimension error: expected dim: {view.dim}, got {dim}. Was it made by another encoder?"
         )
 
 
-def _vector_of(index: SearchableIndex, query: Query) -> np.ndarray:
+def _vector_of(view: PointsView, query: Query) -> np.ndarray:
     if query.vector is not None:
         return query.vector
-    rows = index.ids.rows_of([query.by_id])
-    if rows[0] < 0:
+    assert query.by_id is not None, "in id order needs no vector"
+    position = view.positions_of([query.by_id])
+    if position[0] < 0:
         raise NotFoundError(f"No point with id {query.by_id} found. Query by an id that is stored, or by a vector.")
-    vector: np.ndarray = index.vectors(rows)[0].astype(np.float32)
-    return vector
+    (vector,) = view.vectors_of(position)
+    if vector is None:
+        raise MalformedError(f"Point {query.by_id} has no vector to search with. Query by another id, or by a vector.")
+    return vector.astype(np.float32)
 
 
-def _require_no_ids(queries: Sequence[Query]) -> None:
-    for query in queries:
-        if query.by_id is not None:
-            raise NotFoundError(f"No point with id {query.by_id} found: the collection is empty.")
-
-
-def _points(index: SearchableIndex, hits: Any, place: int, query: Query) -> list[ScoredPoint]:
+def _points(view: PointsView, hits: Found, place: int, query: Query, vector: np.ndarray) -> list[ScoredPoint]:
     found = int(hits.counts[place])
-    ids, scores, rows = hits.ids[place, :found], hits.scores[place, :found], hits.rows[place, :found]
+    ids, scores, positions = hits.ids[place, :found], hits.scores[place, :found], hits.positions[place, :found]
     _require_finite(scores)
     if query.by_id is not None:
         others = np.array([id_ != query.by_id for id_ in ids.tolist()], dtype=bool)
-        ids, scores, rows = ids[others], scores[others], rows[others]
+        ids, scores, positions = ids[others], scores[others], positions[others]
+    if query.mmr is not None:
+        chosen = diverse(view, positions[: query.mmr.candidates], vector, query.mmr, most=query.offset + query.limit)
+        ids, scores, positions = ids[chosen], scores[chosen], positions[chosen]
     window = slice(query.offset, query.offset + query.limit)
-    ids, scores, rows = ids[window], scores[window], rows[window]
-    payloads, vectors = _parts(index, rows, query.payload, with_vector=query.with_vector)
+    ids, scores, positions = ids[window], scores[window], positions[window]
+    payloads, vectors = _parts(view, positions, query.payload, with_vector=query.with_vector)
     if payloads is None and vectors is None:
         return [ScoredPoint(id_, score) for id_, score in zip(ids.tolist(), scores.tolist(), strict=True)]
     return [
@@ -242,16 +242,22 @@ def _points(index: SearchableIndex, hits: Any, place: int, query: Query) -> list
     ]
 
 
-def _in_id_order(index: SearchableIndex, query: Query) -> list[ScoredPoint]:
-    ids, rows = ids_in_order(index, None, query.offset + query.limit)
-    records = _records(index, ids[query.offset :], rows[query.offset :], query.payload, with_vector=query.with_vector)
-    return [ScoredPoint(record.id, 1.0, 0, record.payload, record.vector) for record in records]
+def _in_id_order(view: PointsView, query: Query) -> list[ScoredPoint]:
+    ids, positions = ids_in_order(view, None, query.offset + query.limit, query.filter)
+    some = records(view, ids[query.offset :], positions[query.offset :], query.payload, with_vector=query.with_vector)
+    return [ScoredPoint(record.id, 1.0, 0, record.payload, record.vector) for record in some]
 
 
-def _records(
-    index: SearchableIndex, ids: Sequence[PointId], rows: np.ndarray, selection: PayloadSelection, *, with_vector: bool
+def records(
+    view: PointsView,
+    ids: Sequence[PointId],
+    positions: np.ndarray,
+    selection: PayloadSelection,
+    *,
+    with_vector: bool,
 ) -> list[Record]:
-    payloads, vectors = _parts(index, rows, selection, with_vector=with_vector)
+    """Points at positions, with what was selected of them."""
+    payloads, vectors = _parts(view, positions, selection, with_vector=with_vector)
     return [
         Record(id_, payloads[i] if payloads is not None else UNSET, vectors[i] if vectors else UNSET)
         for i, id_ in enumerate(ids)
@@ -259,15 +265,14 @@ def _records(
 
 
 def _parts(
-    index: SearchableIndex, rows: np.ndarray, selection: PayloadSelection, *, with_vector: bool
-) -> tuple[list[Raw] | None, list[Numbers] | None]:
+    view: PointsView, positions: np.ndarray, selection: PayloadSelection, *, with_vector: bool
+) -> tuple[list[Raw] | None, list[Numbers | Nothing] | None]:
     payloads: list[Raw] | None = None
-    vectors: list[Numbers] | None = None
-    if selection.wanted and len(rows):
-        stored = index.payload.get(rows) if index.payload is not None else [None] * len(rows)
-        payloads = [selection.of(payload) for payload in stored]
-    if with_vector and len(rows):
-        vectors = index.vectors(rows).tolist()
+    vectors: list[Numbers | Nothing] | None = None
+    if selection.wanted and len(positions):
+        payloads = [selection.of(payload) for payload in view.payloads_of(positions)]
+    if with_vector and len(positions):
+        vectors = [{} if vector is None else vector.tolist() for vector in view.vectors_of(positions)]
     return payloads, vectors
 
 

@@ -12,17 +12,22 @@ from typing import Any
 from index.operating_points import FixedDepth, effort_for
 from index.options import PreviewKind, SearchOptions
 from service.generation import SearchableIndex
+from service.points.view import PointsView
 
 COUNTERS = ("rows_scored", "hops", "candidates", "rows_reranked", "pages_read", "bytes_read")
 
 _EFFORT = {PreviewKind.GRAPH.value: "beam", PreviewKind.IVF.value: "probes", PreviewKind.FLAT.value: "kept"}
 
 
-def profile_of(index: SearchableIndex, work: Any, place: int, *, k: int, options: SearchOptions) -> dict[str, Any]:
+def profile_of(view: PointsView, work: Any, place: int, *, k: int, options: SearchOptions) -> dict[str, Any]:
     """Counters, microseconds by stage, operating point and io mode of query `place` of a search for k hits."""
-    stats = index.stats()
     profile: dict[str, Any] = {name: int(getattr(work, name)[place]) for name in COUNTERS}
     profile["microseconds"] = {stage: float(spent[place]) for stage, spent in work.microseconds.items()}
+    index = view.index
+    if index is None:
+        return profile | {"operating_point": _scan(1.0 if options.recall is None else options.recall)}
+    k = min(k, index.n)
+    stats = index.stats()
     # A search for very many hits scans the file without being asked to; only its stages tell.
     scanned = options.exact or "exact" in work.microseconds
     promised = float(stats["promise"]["recall"])

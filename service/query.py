@@ -8,7 +8,7 @@ Invariant: what is known of Qdrant's grammar but not there is 501 and named; wha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from msgspec import Raw
 from index.options import SearchOptions
 from service.answers import decode, decode_any
 from service.errors import MalformedError, OutOfRangeError, UnsupportedError
-from service.filters import refuse_filter
+from service.filters import Filter, parse_filter
 from service.names import PointId, point_id
 from service.selection import PayloadSelection, parse_payload_selection, parse_vector_selection
 from service.settings import Settings
@@ -25,6 +25,7 @@ from service.slips import OF_QUERIES, decode_known
 from service.vectors import vector_from_json
 
 _NULL = Raw(b"null")
+MMR_CANDIDATES_MAX = 16_384
 
 _LATER_QUERIES = {
     "recommend": "recommend queries",
@@ -86,11 +87,22 @@ class BatchBody(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mmr:
+    """Maximal marginal relevance: near the query, far from each other. diversity: 0 only near, 1 only far."""
+
+    diversity: float = 0.5
+    candidates: int
+    """Nearest points among which are chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """One query, checked. vector float32 [dim], or by_id: the stored vector of that point, or neither: in id order."""
 
     vector: np.ndarray | None
     by_id: PointId | None
+    mmr: Mmr | None
+    filter: Filter | None
     limit: int
     offset: int
     payload: PayloadSelection
@@ -107,17 +119,20 @@ def parse_query(raw: bytes | Raw, settings: Settings, *, path: str = "$") -> Que
         raise UnsupportedError("prefetch")
     if _given(body.lookup_from):
         raise UnsupportedError("lookup_from")
-    refuse_filter(body.filter, path=f"{path}.filter")
+    wanted = parse_filter(body.filter, path=f"{path}.filter")
     limit = in_range(10 if body.limit is None else body.limit, "limit", low=1, high=settings.query_limit_max)
     offset = in_range(0 if body.offset is None else body.offset, "offset", low=0, high=settings.query_limit_max)
     in_range(limit + offset, "offset + limit", low=1, high=settings.query_limit_max)
-    vector, by_id = _parse_target(body.query, path=f"{path}.query")
+    target = _parse_target(body.query, path=f"{path}.query", settings=settings, limit=limit)
+    vector, by_id = target.vector, target.by_id
     if body.score_threshold is not None and vector is None and by_id is None:
         raise MalformedError("score_threshold came without a query; points in id order have no scores. Leave it out.")
     params = body.params or _NO_PARAMS
     return Query(
         vector=vector,
         by_id=by_id,
+        mmr=target.mmr,
+        filter=wanted,
         limit=limit,
         offset=offset,
         payload=parse_payload_selection(body.with_payload, path=f"{path}.with_payload", default=False),
@@ -164,29 +179,52 @@ def _given(raw: Raw) -> bool:
     return bytes(raw) != b"null"
 
 
-def _parse_target(raw: Raw, *, path: str) -> tuple[np.ndarray | None, PointId | None]:
+@dataclass(frozen=True, slots=True)
+class _Target:
+    vector: np.ndarray | None = None
+    by_id: PointId | None = None
+    mmr: Mmr | None = None
+
+
+class _MmrBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    diversity: float | None = None
+    candidates_limit: int | None = None
+
+
+def _parse_target(raw: Raw, *, path: str, settings: Settings, limit: int) -> _Target:
     first = bytes(raw)[:1]
     if first == b"n":
-        return None, None
+        return _Target()
     if first == b"[":
-        return vector_from_json(raw, path=path), None
+        return _Target(vector=vector_from_json(raw, path=path))
     if first != b"{":
-        return None, point_id(decode_any(raw, path=path))
+        return _Target(by_id=point_id(decode_any(raw, path=path)))
     members = decode(raw, dict[str, Raw], path=path)
     if "base64" in members:
-        return vector_from_json(raw, path=path), None
+        return _Target(vector=vector_from_json(raw, path=path))
     for name in members:
         if name in _LATER_QUERIES:
             raise UnsupportedError(_LATER_QUERIES[name])
-        if name == "mmr" and _given(members[name]):
-            raise UnsupportedError("mmr")
         if name not in {"nearest", "mmr"}:
             raise MalformedError(f'Unknown member {name!r} at {path}. A query is {{"nearest": vector or id}}.')
     if "nearest" not in members:
         raise MalformedError(f'{path} has no member "nearest". A query is {{"nearest": vector or id}}.')
     if bytes(members["nearest"])[:1] == b"n":
         raise MalformedError(f"{path}.nearest is null. Give a vector or an id.")
-    return _parse_target(members["nearest"], path=f"{path}.nearest")
+    target = _parse_target(members["nearest"], path=f"{path}.nearest", settings=settings, limit=limit)
+    if not _given(members.get("mmr", _NULL)):
+        return target
+    return replace(target, mmr=_parse_mmr(members["mmr"], path=f"{path}.mmr", settings=settings, limit=limit))
+
+
+def _parse_mmr(raw: Raw, *, path: str, settings: Settings, limit: int) -> Mmr:
+    body = decode(raw, _MmrBody, path=path)
+    diversity = 0.5 if body.diversity is None else body.diversity
+    if not 0.0 <= diversity <= 1.0:
+        raise OutOfRangeError(f"{path}.diversity is {diversity}; it must be from 0 to 1.")
+    candidates = limit if body.candidates_limit is None else body.candidates_limit
+    high = min(MMR_CANDIDATES_MAX, settings.query_limit_max)
+    return Mmr(diversity=diversity, candidates=in_range(candidates, f"{path}.candidates_limit", low=1, high=high))
 
 
 _NO_PARAMS = QueryParams()

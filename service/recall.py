@@ -1,6 +1,6 @@
 """Measuring recall: how many of the oracle's hits a search finds, over stored rows or over a client's own queries.
 
-recall_of_rows()      stored rows as queries, each one itself left out
+recall_of_points()    stored points as queries, each one itself left out
 recall_of_queries()   queries that the client brought
 
 A stored row is an easy query: it is its own nearest neighbour, and its neighbours are linked with it. So it is left out
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from index.options import SearchOptions
-from service.generation import SearchableIndex
-from service.hits import sample_rows
+from index.options import Metric, SearchOptions
+from service.points.merge import Found
+from service.points.view import PointsView
 
 _ROWS_FLATTER = (
     "Stored rows are easier queries than new ones, so this recall flatters, although each row was left out of its own hits. "
@@ -24,26 +24,50 @@ _ROWS_FLATTER = (
 _OWN_QUERIES = "The queries that came; for others like them the recall is the same within its interval."
 
 
-def recall_of_rows(index: SearchableIndex, sample: int, *, k: int, options: SearchOptions) -> dict[str, Any]:
-    """Recall of up to `sample` stored rows as queries, each one left out of its own hits."""
+def recall_of_points(view: PointsView, sample: int, *, k: int, options: SearchOptions) -> dict[str, Any]:
+    """Recall of up to `sample` stored points as queries, each one left out of its own hits."""
     # Imported here: the kernels must not load before an index is open.
     from index.exact import interval, recall_of
 
-    rows, vectors = sample_rows(index, sample)
+    positions, vectors = sample_points(view, sample)
     # The row itself is among the k hits that a client would get, so k - 1 others are compared. Asking for one more hit
     # instead would measure the operating point of a larger k. Only k = 1 leaves no choice.
     wanted = max(2, k)
-    sign = 1.0 if index.metric.larger_is_better else -1.0
+    sign = -1.0 if view.metric == Metric.L2 else 1.0
     searches = (options, SearchOptions(exact=True))
-    found, true = (_others(index.search(vectors, wanted, each), rows, wanted - 1, sign) for each in searches)
+    found, true = (_others(view.search(vectors, wanted, each), positions, wanted - 1, sign) for each in searches)
     estimate = interval(recall_of(*found, *true))
     return _shown(estimate, limit=k, compared=found[0].shape[1], sampled="stored rows", note=_ROWS_FLATTER)
 
 
-def recall_of_queries(index: SearchableIndex, queries: np.ndarray, *, k: int, options: SearchOptions) -> dict[str, Any]:
+def sample_points(view: PointsView, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions int64 of up to `size` points with vectors, the same ones at each call, and these as float32.
+
+    Zero vectors are no queries.
+    """
+    masks = view.masks(None)
+    rows = np.arange(view.n_rows) if masks.rows is None else np.flatnonzero(masks.rows.mask)
+    slots = masks.slots if view.delta is None else masks.slots[view.delta.has_vector[masks.slots]]
+    every = np.concatenate([rows, view.n_rows + slots])
+    chosen = np.sort(np.random.default_rng(0).choice(every, size=min(size, len(every)), replace=False))
+    vectors = np.array([vector for vector in view.vectors_of(chosen) if vector is not None], np.float32)
+    vectors = vectors.reshape(len(chosen), view.dim)
+    given = np.any(vectors != 0, axis=1)
+    return chosen[given], vectors[given]
+
+
+def recall_of_queries(view: PointsView, queries: np.ndarray, *, k: int, options: SearchOptions) -> dict[str, Any]:
     """Recall of queries float32 [m, dim]."""
-    k = min(k, index.n)
-    estimate = index.recall(queries, k=k, options=options)
+    from index.exact import interval, recall_of
+
+    k = min(k, view.count())
+    sign = -1.0 if view.metric == Metric.L2 else 1.0
+    found, true = (view.search(queries, k, each) for each in (options, SearchOptions(exact=True)))
+    estimate = interval(
+        recall_of(
+            (sign * found.scores).astype(np.float32), found.counts, (sign * true.scores).astype(np.float32), true.counts
+        )
+    )
     return _shown(estimate, limit=k, compared=k, sampled="queries", note=_OWN_QUERIES)
 
 
@@ -60,10 +84,10 @@ def _shown(estimate: Any, *, limit: int, compared: int, sampled: str, note: str)
     }
 
 
-def _others(hits: Any, rows: np.ndarray, count: int, sign: float) -> tuple[np.ndarray, np.ndarray]:
-    """Scores float32 [m, count] (larger is nearer) and counts of the best hits that are not the query's own row."""
-    within = np.arange(hits.rows.shape[1]) < hits.counts[:, None]
-    keep = within & (hits.rows != rows[:, None])
+def _others(hits: Found, own: np.ndarray, count: int, sign: float) -> tuple[np.ndarray, np.ndarray]:
+    """Scores float32 [m, count] (larger is nearer) and counts of the best hits that are not the query's own point."""
+    within = np.arange(hits.positions.shape[1]) < hits.counts[:, None]
+    keep = within & (hits.positions != own[:, None])
     # Stable: what is kept stays in its order and comes first.
     order = np.argsort(~keep, axis=1, kind="stable")[:, :count]
     scores = np.take_along_axis(sign * hits.scores, order, axis=1).astype(np.float32)

@@ -80,6 +80,16 @@ class Settings(BaseSettings):
         default=True,
         description="Load the models that completions run in the background; else the first completion loads them.",
     )
+    delta_memory_mb: float = Field(
+        512.0, gt=0, description="Most memory, in MB, of points that are not in their collection's generation yet; 503 then."
+    )
+    compact_rows: int = Field(
+        20_000, ge=1, description="A collection is compacted when so many of its points changed since its generation, ..."
+    )
+    compact_share: float = Field(
+        0.1, gt=0, le=1, description="... and that share of them: the larger of the two counts."
+    )
+    compact_auto: bool = Field(default=True, description="Compact without being asked to.")
     query_timeout_s: float = Field(30.0, gt=0, description="Seconds after which a request is given up with 408.")
     completion_timeout_s: float = Field(600.0, gt=0, description="The same for completions and chats.")
     builds_parallel: int = Field(1, ge=1, description="Builds that run at once; others are queued.")
@@ -109,6 +119,11 @@ class Settings(BaseSettings):
     def search_threads(self) -> int:
         """Threads of the search pool."""
         return self.threads if self.threads is not None else len(os.sched_getaffinity(0))
+
+    @property
+    def delta_bytes(self) -> int:
+        """Most memory of a delta."""
+        return int(self.delta_memory_mb * 1e6)
 
     @property
     def body_limit_bytes(self) -> int:

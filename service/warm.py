@@ -16,7 +16,8 @@ from index.options import SearchOptions
 from service.answers import encode
 from service.errors import UnsupportedError
 from service.generation import SearchableIndex
-from service.hits import encode_raw, ids_in_order, search_points, search_raw
+from service.hits import answer_queries, answer_raw, encode_raw, ids_in_order
+from service.points.view import PointsView
 from service.query import parse_query
 from service.settings import Settings
 from service.vectors import vectors_from_bytes
@@ -30,7 +31,8 @@ def warm(index: SearchableIndex, settings: Settings) -> None:
     """Raises what searches of a damaged index raise."""
     vectors = np.random.default_rng(0).standard_normal((_SOME, index.dim)).astype("<f4")
     limit = min(_LIMIT, settings.query_limit_max)
-    ids, _ = ids_in_order(index, None, 1)
+    view = PointsView(index, None, dim=index.dim, metric=str(index.metric.value))
+    ids, _ = ids_in_order(view, None, 1)
     bodies = [
         {"query": vectors[0].tolist(), "limit": limit, "with_payload": True, "with_vector": True},
         *({"query": vector.tolist(), "limit": limit} for vector in vectors),
@@ -40,9 +42,9 @@ def warm(index: SearchableIndex, settings: Settings) -> None:
     if first.any():
         bodies.append({"query": ids[0], "limit": limit})
     queries = [parse_query(encode(body), settings) for body in bodies]
-    encode(search_points(index, queries[:1]).points)
-    encode(search_points(index, queries).points)
+    encode(answer_queries(view, queries[:1]).points)
+    encode(answer_queries(view, queries).points)
     with contextlib.suppress(UnsupportedError):  # there is no raw form for string ids
         for count in (1, _SOME):
             some = vectors_from_bytes(vectors[:count].tobytes(), dim=index.dim)
-            encode_raw([search_raw(index, some, k=min(limit, index.n), offset=0, options=SearchOptions())])
+            encode_raw([answer_raw(view, some, k=limit, offset=0, options=SearchOptions())])

@@ -33,7 +33,11 @@ class CollectionJobs:
 
     def spec(self, job: Job, out: Path) -> BuildSpec:
         """Raises as foresee() does."""
-        return to_spec(_body(job.request), self._engine, out)
+        spec = to_spec(_body(job.request), self._engine, out)
+        if job.mode == "replace" and self._engine.exists(job.name):
+            # What is written from now on stays, on top of what is built.
+            spec.given_up = self._engine.find(job.name).written.store.sequence
+        return spec
 
     def publish(self, job: Job, spec: Spec, done: Done, built: Path, *, is_stopped: Callable[[], bool]) -> None:
         """The index enters its collection. Raises ConflictError where that changed meanwhile."""
@@ -49,26 +53,46 @@ class CollectionJobs:
             generation=os.urandom(8).hex(),
             generation_number=0,
             created_at=old.created_at if old is not None else time.time(),
+            folded=max(spec.given_up, old.folded if old is not None else 0),
+            given_up=max(spec.given_up, old.given_up if old is not None else 0),
         )
         if old is not None and spec.expected_dim is not None:
             _require_same_kind(old, record)
-        folder = move_into(engine.folder_of(record.id), built, str(record.generation))
-        try:
-            index = engine.open(folder)
-        except (VectorIndexError, OSError):
-            remove_generation(folder)
-            raise
-        if is_stopped():
-            index.close()
-            remove_generation(folder)
-            raise BuildCancelledError("cancelled while the index was being opened")
-        engine.publish(record, index, alias=job.alias, may_replace=job.mode == "replace")
+        publish_built(engine, record, built, alias=job.alias, may_replace=job.mode == "replace", is_stopped=is_stopped)
 
     def words_of(self, report: Mapping[str, Any], seconds: float) -> str:
         """Rows, seconds and recall."""
-        recall = report.get("measured_recall") or {}
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in recall.items())
-        return f"{report.get('rows')} rows in {seconds:.1f} s, measured: {shown}"
+        return words_of_report(report, seconds)
+
+
+def words_of_report(report: Mapping[str, Any], seconds: float) -> str:
+    """What the log says of a generation."""
+    recall = report.get("measured_recall") or {}
+    shown = ", ".join(f"{name} {value:.4g}" for name, value in recall.items())
+    return f"{report.get('rows')} rows in {seconds:.1f} s, measured: {shown}"
+
+
+def publish_built(
+    engine: Engine,
+    record: CollectionRecord,
+    built: Path,
+    *,
+    alias: str | None = None,
+    may_replace: bool,
+    is_stopped: Callable[[], bool],
+) -> None:
+    """Put a built folder in its place, open it and let it serve. Raises ConflictError, BuildCancelledError."""
+    folder = move_into(engine.folder_of(record.id), built, str(record.generation))
+    try:
+        index = engine.open(folder)
+    except (VectorIndexError, OSError):
+        remove_generation(folder)
+        raise
+    if is_stopped():
+        index.close()
+        remove_generation(folder)
+        raise BuildCancelledError("cancelled while the index was being opened")
+    engine.publish(record, index, alias=alias, may_replace=may_replace)
 
 
 def _body(request: msgspec.Raw) -> BuildBody:

@@ -1,6 +1,6 @@
 """What a build's process and the server say to each other: one JSON object a line.
 
-server -> process, on stdin: a BuildSpec or a DecoderSpec, then `cancel` at most once. The end of stdin means that the
+server -> process, on stdin: a BuildSpec, a FoldSpec or a DecoderSpec, then `cancel` at most once. The end of stdin means that the
 server died.
 process -> server, on stdout: Progress lines, then one of Done, Failed, Cancelled.
 """
@@ -29,6 +29,8 @@ class BuildSpec(msgspec.Struct, tag="collection", kw_only=True):
     """Fields of index.BuildOptions."""
     expected_dim: int | None = None
     """Dimension of the collection that is filled or replaced; None: any."""
+    given_up: int = 0
+    """Writes to the collection up to this sequence number are given up when the build serves."""
 
     @property
     def payload_names(self) -> Literal["*"] | list[str] | None:
@@ -36,6 +38,25 @@ class BuildSpec(msgspec.Struct, tag="collection", kw_only=True):
         if isinstance(self.payload, str):
             return "*" if self.payload == "*" else [self.payload]
         return self.payload
+
+
+class FoldSpec(msgspec.Struct, tag="fold", kw_only=True):
+    """Everything that the process needs which folds a collection's writes, and rows of a source, into a new generation."""
+
+    out: str
+    old: str | None
+    """Folder of the generation that serves; None: nothing was built yet."""
+    store: str
+    """The collection's points.db; it need not be there."""
+    sequence: int
+    """Writes up to this sequence number are folded."""
+    dim: int
+    options: dict[str, Any]
+    """Fields of index.BuildOptions: for a first generation, and where a build is asked for anew."""
+    added: BuildSpec | None = None
+    """Rows of a source that are put in, in place of points of their ids."""
+    rebuild: bool = False
+    """Build from nothing, whatever could be kept."""
 
 
 class DecoderSpec(msgspec.Struct, tag="decoder", kw_only=True):
@@ -61,7 +82,7 @@ class DecoderSpec(msgspec.Struct, tag="decoder", kw_only=True):
     """Fields of decoder.DecoderOptions."""
 
 
-Spec = BuildSpec | DecoderSpec
+Spec = BuildSpec | FoldSpec | DecoderSpec
 
 
 class Progress(msgspec.Struct, tag="progress", kw_only=True):
@@ -79,6 +100,8 @@ class Done(msgspec.Struct, tag="done", kw_only=True):
     """What was built lies at `out`, complete."""
 
     dim: int
+    empty: bool = False
+    """Nothing lies at `out`: no point with a vector is left."""
     metric: str | None = None
     """None of a decoder."""
     report: dict[str, Any]

@@ -17,7 +17,7 @@ import msgspec
 
 from index.options import BuildOptions
 from service.engine import METRIC_OF_DISTANCE, Engine
-from service.errors import ConflictError, MalformedError, OutOfRangeError, UnsupportedError
+from service.errors import ConflictError, MalformedError, NotFoundError, OutOfRangeError
 from service.import_paths import resolve
 from service.jobs.messages import CHANGE_ADVICE, BuildSpec
 from service.names import check_name
@@ -79,8 +79,6 @@ _OPTION_NAMES = tuple(field.name for field in fields(BuildOptions))
 def check(body: BuildBody, engine: Engine) -> None:
     """Raises what can be known at once: names, paths, mode, options. Reads the file system."""
     check_name(body.collection, "collection")
-    if body.mode == "append":
-        raise UnsupportedError('mode "append"', 'Build with mode "replace" from all rows.')
     if engine.is_alias(body.collection):
         raise MalformedError(f"collection {body.collection!r} is an alias. Name the collection itself.")
     if body.alias is not None:
@@ -91,7 +89,7 @@ def check(body: BuildBody, engine: Engine) -> None:
         raise MalformedError(f'allow_change came with mode {body.mode!r}; it only goes with mode "replace".')
     if engine.exists(body.collection):
         record = engine.find(body.collection).record
-        if body.mode == "create" and record.generation is not None:
+        if body.mode == "create" and engine.has_points(body.collection):
             raise ConflictError(f'Collection {body.collection!r} already exists. mode "replace" replaces it.')
         metric = METRIC_OF_DISTANCE[record.distance]
         if not body.allow_change and body.metric not in (None, metric):
@@ -99,6 +97,8 @@ def check(body: BuildBody, engine: Engine) -> None:
                 f"Collection {body.collection!r} has metric {metric}, the build asks for {body.metric}. "
                 f"Leave metric out, or {CHANGE_ADVICE}."
             )
+    elif body.mode == "append":
+        raise NotFoundError(f'Collection {body.collection!r} does not exist. Build it with mode "create".')
     _require_ranges(body)
     engine.require_descriptors()
     source_file(body.source, engine.settings, member="source.path")
@@ -113,7 +113,7 @@ def to_spec(body: BuildBody, engine: Engine, out: Path) -> BuildSpec:
     given = {name: getattr(body, name) for name in _OPTION_NAMES if getattr(body, name, None) is not None}
     if engine.exists(body.collection):
         record = engine.find(body.collection).record
-        given = {"metric": METRIC_OF_DISTANCE[record.distance]} | _kept_options(record.config) | given
+        given = {"metric": METRIC_OF_DISTANCE[record.distance]} | collection_options(record.config) | given
         expected_dim = None if body.allow_change else record.size
     return BuildSpec(
         source=source_file(body.source, engine.settings, member="source.path"),
@@ -136,7 +136,8 @@ def source_file(body: FileBody, settings: Settings, *, member: str) -> str:
     return str(upload_file(settings.data_dir, str(body.upload)))
 
 
-def _kept_options(config: bytes) -> dict[str, Any]:
+def collection_options(config: bytes) -> dict[str, Any]:
+    """Options of builds that a collection was created with."""
     kept = msgspec.json.decode(config, type=_Kept).fullview
     given: dict[str, Any] = msgspec.to_builtins(kept) if kept is not None else {}
     return given

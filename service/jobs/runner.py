@@ -31,7 +31,7 @@ from service.folders import remove_folder, remove_folder_if_there
 from service.jobs.foresight import Foresight
 from service.jobs.kinds import JobKind
 from service.jobs.messages import Done, Failed, Message, Progress, Spec
-from service.jobs.store import RESTARTABLE, Job, JobError, JobKindName, JobStore
+from service.jobs.store import RESTARTABLE, Job, JobError, JobKindName, JobStore, Target
 from service.settings import Settings
 
 log = logging.getLogger("fullview.jobs")
@@ -122,7 +122,7 @@ class JobRunner:
         job = Job(
             job=uuid.uuid4().hex,
             kind=kind,
-            collection=name if kind == "collection" else None,
+            collection=name if kind != "decoder" else None,
             decoder=name if kind == "decoder" else None,
             mode=mode,
             alias=alias,
@@ -137,7 +137,7 @@ class JobRunner:
         return job
 
     def _require_none_active(self, job: Job) -> None:
-        active = self.store.active_for(job.name, kind=job.kind)
+        active = self.store.active_for(job.name, builds=job.builds)
         if active is not None:
             raise ConflictError(f"Build job {active.job} for {job.target} is {active.state}. Cancel it, or wait.")
 
@@ -157,9 +157,9 @@ class JobRunner:
         """True while a job still runs that was told to end."""
         return job_id in self._stops
 
-    def cancel_builds_of(self, name: str, *, kind: JobKindName = "collection") -> Job | None:
+    def cancel_builds_of(self, name: str, *, builds: Target = "collection") -> Job | None:
         """Cancel the active job of a collection or decoder; None where there is none."""
-        job = self.store.active_for(name, kind=kind)
+        job = self.store.active_for(name, builds=builds)
         if job is not None:
             with contextlib.suppress(ConflictError):  # it has just ended
                 self.cancel(job.job)

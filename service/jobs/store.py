@@ -18,13 +18,14 @@ from service.errors import ConflictError, NotFoundError
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (
     id TEXT PRIMARY KEY, collection TEXT NOT NULL, state TEXT NOT NULL, submitted_at REAL NOT NULL, record BLOB NOT NULL
-) STRICT;
-PRAGMA user_version = 1;
+) STRICT
 """
 
 ACTIVE = ("queued", "running")
 RESTARTABLE = ("failed", "cancelled", "interrupted")
-JobKindName = Literal["collection", "decoder"]
+JobKindName = Literal["collection", "compaction", "append", "decoder"]
+"""What a job does; all but `decoder` make a generation of a collection."""
+Target = Literal["collection", "decoder"]
 STATES = ("queued", "running", "done", "failed", "cancelled", "interrupted")
 
 
@@ -40,7 +41,7 @@ class Job(msgspec.Struct, kw_only=True):
 
     job: str
     kind: JobKindName = "collection"
-    """What it builds; the name stands in the member of that word."""
+    """What it does."""
     collection: str | None = None
     decoder: str | None = None
     mode: str
@@ -67,12 +68,17 @@ class Job(msgspec.Struct, kw_only=True):
     @property
     def name(self) -> str:
         """Of the collection or the decoder that it builds."""
-        return str(self.collection if self.kind == "collection" else self.decoder)
+        return str(self.decoder if self.kind == "decoder" else self.collection)
+
+    @property
+    def builds(self) -> Target:
+        """What it builds."""
+        return "decoder" if self.kind == "decoder" else "collection"
 
     @property
     def target(self) -> str:
-        """Kind and name, for sentences."""
-        return f"{self.kind} {self.name!r}"
+        """Of what kind that is and its name, for sentences."""
+        return f"{self.builds} {self.name!r}"
 
 
 class JobStore:
@@ -124,9 +130,9 @@ class JobStore:
         """All jobs, the oldest first."""
         return list(self._jobs.values())
 
-    def active_for(self, name: str, *, kind: JobKindName = "collection") -> Job | None:
+    def active_for(self, name: str, *, builds: Target = "collection") -> Job | None:
         """The queued or running job of the collection or decoder of that name."""
-        return next((j for j in self.all() if (j.kind, j.name) == (kind, name) and j.state in ACTIVE), None)
+        return next((j for j in self.all() if (j.builds, j.name) == (builds, name) and j.state in ACTIVE), None)
 
     def delete(self, job_id: str) -> None:
         """Forget a job that has ended. Raises NotFoundError, ConflictError."""

@@ -1,6 +1,6 @@
 """The process of one build: `python -m service.jobs.worker`, started by service.jobs.runner.
 
-Reads a BuildSpec or a DecoderSpec from stdin, builds, writes messages to stdout. A thread waits on stdin: `cancel` sets
+Reads a BuildSpec, a FoldSpec or a DecoderSpec from stdin, builds, writes messages to stdout. A thread waits on stdin: `cancel` sets
 the flag that the build looks at; the end of stdin means that the server is gone, and the whole process group ends at once.
 """
 
@@ -24,7 +24,17 @@ from index.options import BuildOptions
 from index.progress import peak_bytes
 from service.errors import status_of
 from service.jobs.foresight import require_dim
-from service.jobs.messages import BuildSpec, Cancelled, DecoderSpec, Done, Failed, Message, Progress, Spec
+from service.jobs.messages import (
+    BuildSpec,
+    Cancelled,
+    DecoderSpec,
+    Done,
+    Failed,
+    FoldSpec,
+    Message,
+    Progress,
+    Spec,
+)
 
 _PROGRESS_EVERY_S = 0.1
 
@@ -47,6 +57,8 @@ def main(build: Build | None = None, build_decoder: Build | None = None) -> int:
     try:
         if isinstance(spec, BuildSpec):
             result = _run(spec, build or _index_build(), send, cancel)
+        elif isinstance(spec, FoldSpec):
+            result = _run_fold(spec, send, cancel)
         else:
             result = _run_decoder(spec, build_decoder or _decoder_build(), send, cancel)
     except BuildCancelledError:
@@ -80,6 +92,16 @@ def _run(spec: BuildSpec, build: Build, send: _Sender, cancel: threading.Event) 
 
 def _run_decoder(spec: DecoderSpec, build: Build, send: _Sender, cancel: threading.Event) -> Message:
     return _done(build(spec, on_progress=send.progress, cancel=cancel))
+
+
+def _run_fold(spec: FoldSpec, send: _Sender, cancel: threading.Event) -> Message:
+    from service.jobs.fold_points import fold_points
+
+    report = fold_points(spec, on_progress=send.progress, cancel=cancel)
+    if report is None:
+        nothing = {"rows": 0, "choices": ["no point with a vector is left: nothing was built"]}
+        return Done(dim=spec.dim, metric=spec.options["metric"], report=nothing, peak_memory_bytes=peak_bytes(), empty=True)
+    return _done(report, metric=str(getattr(report.metric, "value", report.metric)))
 
 
 def _done(report: Any, *, metric: str | None = None) -> Done:

@@ -12,14 +12,16 @@ from msgspec import Raw
 from starlette.responses import Response, StreamingResponse
 
 from service.answers import encode, plain, read_json
+from service.jobs.compaction import CompactBody, compact
 from service.jobs.request import BuildBody
-from service.jobs.store import ACTIVE, Job
+from service.jobs.store import ACTIVE, Job, JobKindName
 from service.routes.context import AppParts, parts
 
 _EVENTS_EVERY_S = 0.1
 _KEEP_ALIVE_S = 15.0
 
 router = APIRouter(prefix="/v1/admin/builds")
+compact_router = APIRouter()
 
 
 @router.post("")
@@ -29,10 +31,12 @@ async def submit(request: Request) -> Response:
     body = await read_json(request, BuildBody)
     raw = Raw(await request.body())
 
+    kind: JobKindName = "append" if body.mode == "append" else "collection"
+
     def queue() -> Job:
-        foresight = own.runner.foresee("collection", raw)
+        foresight = own.runner.foresee(kind, raw)
         return own.runner.submit(
-            "collection", body.collection, mode=body.mode, alias=body.alias, request=raw, foresight=foresight
+            kind, body.collection, mode=body.mode, alias=body.alias, request=raw, foresight=foresight
         )
 
     return plain(shown(own, await asyncio.to_thread(queue)), status=202)
@@ -81,6 +85,16 @@ async def delete(request: Request, job: str) -> Response:
     """Forget a job that has ended; what it built stays."""
     await asyncio.to_thread(parts(request).runner.store.delete, job)
     return plain({"deleted": True})
+
+
+@compact_router.post("/v1/admin/collections/{collection}/compact")
+async def start_compaction(request: Request, collection: str) -> Response:
+    """Queue a job that folds what was written to the collection into a new generation. The body may be empty."""
+    own = parts(request)
+    raw = await request.body()
+    body = await read_json(request, CompactBody) if raw else CompactBody()
+    record = own.engine.find(collection).record
+    return plain(shown(own, await asyncio.to_thread(compact, own.runner, record.name, body)), status=202)
 
 
 def shown(own: AppParts, job: Job) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""/collections and /collections/{c}: create, get, delete, list, exists."""
+"""/collections and /collections/{c}: create, get, change, delete, list, exists; payload indexes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from msgspec import Raw
 from starlette.responses import Response
 
 from service.answers import DONE, decode, ok, read_body
-from service.collection_info import collection_info
+from service.collection_config import changed_config, parse_schema, with_index, without_index
+from service.collection_info import collection_info, count_with, indexed_fields, points_count
 from service.errors import ConflictError, MalformedError, OutOfRangeError, UnsupportedError
 from service.jobs.request import FullviewBody, require_ranges
 from service.names import check_name
-from service.routes.context import parts, started
+from service.payload_paths import parse_path
+from service.routes.context import parts, started, timeout_s
 from service.slips import decode_known
 
 DIMENSION_MAX = 65_536
@@ -58,6 +60,29 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     id_tracker: Raw = _NULL
 
 
+class ChangeBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """PATCH /collections/{c}. Qdrant's settings are echoed; metadata is merged."""
+
+    vectors: dict[str, Any] | None = None
+    optimizers_config: dict[str, Any] | None = None
+    optimizer_config: dict[str, Any] | None = None
+    params: dict[str, Any] | None = None
+    hnsw_config: dict[str, Any] | None = None
+    quantization_config: Any = None
+    sparse_vectors: Raw = _NULL
+    strict_mode_config: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+    fullview: FullviewBody | None = None
+
+
+class IndexBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """PUT /collections/{c}/index."""
+
+    field_name: str
+    field_schema: Raw = _NULL
+
+
+_OF_INDEXES = {"field": "field_name", "key": "field_name", "schema": "field_schema", "field_type": "field_schema"}
 _INSTEAD = {
     "vector_config": "vectors",
     "vectors_config": "vectors",
@@ -97,8 +122,47 @@ async def create(request: Request, collection: str) -> Response:
 @router.get("/collections/{collection}")
 async def info(request: Request, collection: str) -> Response:
     """Qdrant's CollectionInfo, and ours under `fullview`."""
-    state = parts(request).engine.find(collection)
-    return ok(collection_info(state), started(request))
+    own = parts(request)
+    state = own.engine.find(collection)
+    fields = indexed_fields(state)
+    counts: dict[str, int] = {}
+    if fields and state.damage is None and not state.loading:
+        counts = await own.engine.read(
+            collection, lambda lease: {name: count_with(lease.view, name) for name in fields}, timeout_s=timeout_s(request)
+        )
+    return ok(collection_info(state, counts), started(request))
+
+
+@router.patch("/collections/{collection}")
+async def change(request: Request, collection: str) -> Response:
+    """Settings that are echoed, metadata (merged; null deletes a member), and ours under `fullview`."""
+    body = decode_known(await read_body(request), ChangeBody, _INSTEAD)
+    if bytes(body.sparse_vectors) not in (b"null", b"{}"):
+        raise UnsupportedError("sparse vectors")
+    if body.fullview is not None:
+        require_ranges(body.fullview)
+    given: dict[str, Any] = msgspec.to_builtins(body)
+    await asyncio.to_thread(parts(request).engine.change, collection, lambda config: changed_config(config, given))
+    return ok(DONE, started(request))
+
+
+@router.put("/collections/{collection}/index")
+async def create_index(request: Request, collection: str) -> Response:
+    """Accepted and told in the collection's info. Filters need no index: every member of payloads has its column."""
+    body = decode_known(await read_body(request), IndexBody, _OF_INDEXES)
+    parse_path(body.field_name, path="$.field_name")
+    schema = parse_schema(body.field_schema, path="$.field_schema")
+    engine = parts(request).engine
+    await asyncio.to_thread(engine.change, collection, lambda config: with_index(config, body.field_name, schema))
+    return ok({"operation_id": 0, "status": "completed"}, started(request))
+
+
+@router.delete("/collections/{collection}/index/{field:path}")
+async def delete_index(request: Request, collection: str, field: str) -> Response:
+    """Forget an index; one that is not there is no error."""
+    engine = parts(request).engine
+    await asyncio.to_thread(engine.change, collection, lambda config: without_index(config, field))
+    return ok({"operation_id": 0, "status": "completed"}, started(request))
 
 
 @router.delete("/collections/{collection}")
@@ -116,8 +180,7 @@ async def delete(request: Request, collection: str) -> Response:
 async def cluster(request: Request, collection: str) -> Response:
     """One node, one shard: the least that clients read."""
     state = parts(request).engine.find(collection)
-    generation = state.generation
-    shard = {"shard_id": 0, "points_count": generation.index.n if generation is not None else 0, "state": "Active"}
+    shard = {"shard_id": 0, "points_count": points_count(state), "state": "Active"}
     result = {"peer_id": 0, "shard_count": 1, "local_shards": [shard], "remote_shards": [], "shard_transfers": []}
     return ok({"status": "disabled"} | result, started(request))
 

@@ -72,7 +72,7 @@ async def submit(request: Request) -> Response:
 async def delete(request: Request, name: str) -> Response:
     """Remove a decoder when its last user is done. A build for it is cancelled."""
     own = parts(request)
-    job = await asyncio.to_thread(own.runner.cancel_builds_of, name, kind="decoder")
+    job = await asyncio.to_thread(own.runner.cancel_builds_of, name, builds="decoder")
     deleted = await asyncio.to_thread(own.decoders.delete, name)
     if not deleted and job is None:
         raise NotFoundError(f"Decoder {name!r} does not exist. GET /v1/decoders lists those that do.")

@@ -18,32 +18,18 @@ from service.edits import nearest_name
 from service.errors import NotFoundError, UnsupportedError
 
 _POINTS = "/collections/{collection}/points"
-_WRITES = "writing points"
 
 LATER: tuple[tuple[str, str, str], ...] = (
-    ("PATCH", "/collections/{collection}", "changing a collection"),
-    ("PUT", _POINTS, _WRITES),
-    ("POST", f"{_POINTS}/delete", _WRITES),
-    ("PUT", f"{_POINTS}/vectors", _WRITES),
-    ("POST", f"{_POINTS}/vectors/delete", _WRITES),
-    ("POST", f"{_POINTS}/payload", _WRITES),
-    ("PUT", f"{_POINTS}/payload", _WRITES),
-    ("POST", f"{_POINTS}/payload/delete", _WRITES),
-    ("POST", f"{_POINTS}/payload/clear", _WRITES),
-    ("POST", f"{_POINTS}/batch", _WRITES),
     ("POST", f"{_POINTS}/query/groups", "groups"),
     ("POST", f"{_POINTS}/search/matrix/pairs", "search matrix"),
     ("POST", f"{_POINTS}/search/matrix/offsets", "search matrix"),
     ("POST", "/collections/{collection}/facet", "facets"),
-    ("PUT", "/collections/{collection}/index", "payload indexes"),
-    ("DELETE", "/collections/{collection}/index/{field}", "payload indexes"),
     ("GET", "/collections/{collection}/snapshots", "snapshots"),
     ("POST", "/collections/{collection}/snapshots", "snapshots"),
     ("GET", "/collections/{collection}/snapshots/{name}", "snapshots"),
     ("DELETE", "/collections/{collection}/snapshots/{name}", "snapshots"),
     ("PUT", "/collections/{collection}/snapshots/recover", "snapshots"),
     ("POST", "/collections/{collection}/snapshots/upload", "snapshots"),
-    ("POST", "/v1/admin/collections/{collection}/compact", "compaction"),
     ("GET", "/v1/admin/memory", "the memory route"),
     ("GET", "/v1/admin/settings", "the settings route"),
 )

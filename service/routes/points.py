@@ -17,10 +17,10 @@ from service import hits
 from service.answers import ok, read_body, read_json, require_no_encoding
 from service.engine import Lease
 from service.errors import BodyTooLargeError, MalformedError, NotFoundError, OutOfRangeError, UnsupportedError
-from service.filters import refuse_filter
+from service.filters import parse_filter
 from service.names import PointId, path_id, point_id
 from service.query import BatchBody, Query, QueryParams, in_range, parse_query, search_options
-from service.recall import recall_of_queries, recall_of_rows
+from service.recall import recall_of_points, recall_of_queries
 from service.routes.context import AppParts, flag, number, parts, started, timeout_s, whole
 from service.selection import PayloadSelection, parse_payload_selection, parse_vector_selection
 from service.slips import OF_LISTS, OF_QUERIES, decode_known, refuse_slip
@@ -113,7 +113,7 @@ async def retrieve(request: Request, collection: str) -> Response:
     with_vector = parse_vector_selection(body.with_vector, path="$.with_vector")
     records = await parts(request).engine.read(
         collection,
-        lambda lease: hits.retrieve(lease, ids, selection, with_vector=with_vector),
+        lambda lease: hits.retrieve(lease.view, ids, selection, with_vector=with_vector),
         timeout_s=timeout_s(request),
     )
     return ok(records, started(request))
@@ -125,7 +125,7 @@ async def scroll(request: Request, collection: str) -> Response:
     body = decode_known(await read_body(request), ScrollBody, OF_LISTS)
     if bytes(body.order_by) != b"null":
         raise UnsupportedError("order_by", "Scroll in the order of ids.")
-    refuse_filter(body.filter, path="$.filter")
+    wanted = parse_filter(body.filter, path="$.filter")
     high = parts(request).settings.query_limit_max
     limit = in_range(10 if body.limit is None else body.limit, "limit", low=1, high=high)
     start: PointId | None = None
@@ -135,7 +135,9 @@ async def scroll(request: Request, collection: str) -> Response:
     with_vector = parse_vector_selection(body.with_vector, path="$.with_vector")
     records, following = await parts(request).engine.read(
         collection,
-        lambda lease: hits.scroll(lease, start=start, limit=limit, selection=selection, with_vector=with_vector),
+        lambda lease: hits.scroll(
+            lease.view, start=start, limit=limit, selection=selection, with_vector=with_vector, wanted=wanted
+        ),
         timeout_s=timeout_s(request),
     )
     return ok({"points": records, "next_page_offset": following}, started(request))
@@ -143,14 +145,13 @@ async def scroll(request: Request, collection: str) -> Response:
 
 @router.post("/points/count")
 async def count(request: Request, collection: str) -> Response:
-    """Points of the collection; always exact."""
+    """Points that match; always exact."""
     body = decode_known(await read_body(request), CountBody, OF_LISTS)
-    refuse_filter(body.filter, path="$.filter")
-    lease = parts(request).engine.lease(collection)
-    try:
-        return ok({"count": hits.count(lease)}, started(request))
-    finally:
-        lease.release()
+    wanted = parse_filter(body.filter, path="$.filter")
+    counted = await parts(request).engine.read(
+        collection, lambda lease: lease.view.count(wanted), timeout_s=timeout_s(request)
+    )
+    return ok({"count": counted}, started(request))
 
 
 @router.post("/points/query/batch")
@@ -178,14 +179,15 @@ async def recall(request: Request, collection: str) -> Response:
     options = search_options(body.params or QueryParams())
 
     def measure(lease: Lease) -> dict[str, Any]:
-        index = lease.index
-        if index is None:
+        view = lease.view
+        count = view.count()
+        if not count:
             raise OutOfRangeError(f"Collection {collection!r} is empty; there is no recall to measure.")
         if not own_queries:
-            return recall_of_rows(index, sample, k=min(limit, index.n), options=options)
-        vectors = vectors_from_json(body.queries, dim=index.dim, path="$.queries")
+            return recall_of_points(view, sample, k=min(limit, count), options=options)
+        vectors = vectors_from_json(body.queries, dim=view.dim, path="$.queries")
         in_range(len(vectors), "number of queries", low=1, high=_RECALL_QUERIES_MAX)
-        return recall_of_queries(index, vectors, k=limit, options=options)
+        return recall_of_queries(view, vectors, k=limit, options=options)
 
     result = await parts(request).engine.read(collection, measure, timeout_s=timeout_s(request))
     return ok(result, started(request))
@@ -200,7 +202,7 @@ async def one_point(request: Request, collection: str, point: str) -> Response:
     wanted = path_id(point, as_string=id_type == "string")
     records = await parts(request).engine.read(
         collection,
-        lambda lease: hits.retrieve(lease, [wanted], _WHOLE, with_vector=True),
+        lambda lease: hits.retrieve(lease.view, [wanted], _WHOLE, with_vector=True),
         timeout_s=timeout_s(request),
     )
     if not records:
@@ -212,7 +214,7 @@ async def _answers(request: Request, collection: str, queries: list[Query]) -> h
     own = parts(request)
     begun = time.perf_counter()
     answers = await own.engine.read(
-        collection, lambda lease: hits.answer_queries(lease, queries), timeout_s=timeout_s(request)
+        collection, lambda lease: hits.answer_queries(lease.view, queries), timeout_s=timeout_s(request)
     )
     own.metrics.queries_done(collection, count=len(queries), seconds=time.perf_counter() - begun, work=answers.work)
     return answers
@@ -242,8 +244,9 @@ async def _query_raw(request: Request, collection: str) -> Response:
     begun = time.perf_counter()
 
     def work(lease: Lease, some: np.ndarray) -> hits.RawAnswer:
-        hits.require_dim(lease, dim)
-        return hits.answer_raw(lease, some, k=limit, offset=offset, options=options)
+        view = lease.view
+        hits.require_dim(view, dim)
+        return hits.answer_raw(view, some, k=limit, offset=offset, options=options)
 
     threads = min(own.settings.search_threads, -(-len(vectors) // _RAW_QUERIES_A_THREAD))
     works = [partial(work, some=some) for some in np.array_split(vectors, threads)]

@@ -7,6 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import PlainTextResponse, Response
 
 from service.answers import plain
+from service.collection_info import points_count
 from service.decoder_info import decoder_bytes
 from service.jobs.store import STATES
 from service.routes.context import AppParts, parts
@@ -83,12 +84,13 @@ def collect(own: AppParts) -> None:
     collections = own.engine.all()
     points, resident = {}, {"total": 0}
     for collection in collections:
+        points[collection.record.name] = points_count(collection)
+        resident["delta"] = resident.get("delta", 0) + collection.written.resident_bytes
+        resident["total"] += collection.written.resident_bytes
         generation = collection.generation
         if generation is None or not generation.acquire():
-            points[collection.record.name] = 0
             continue
         try:
-            points[collection.record.name] = generation.index.n
             parts_of_index = generation.index.stats().get("resident_bytes", {})
         finally:
             generation.release()

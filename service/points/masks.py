@@ -1,0 +1,108 @@
+"""Masks of filters over the two halves of a collection: rows of a generation, slots of a delta.
+
+rows_matching()   rows of a generation, kept for the filters that come again
+DeltaTarget       slots of a delta as service.filters looks at them
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from index.allowed import AllowedRows
+from service import filters
+from service.filters import Filter
+from service.generation import SearchableIndex
+from service.names import PointId
+from service.points.delta import DeltaView
+from service.points.entries import EntryKind
+
+_KEPT_BYTES = 64_000_000
+"""Masks that are kept for each open generation, a byte a row."""
+
+
+class _RowTarget:
+    """Rows of a generation, which all have vectors."""
+
+    def __init__(self, index: SearchableIndex) -> None:
+        self.index, self.n, self.columns = index, index.n, index.columns
+
+    def positions_of(self, ids: Sequence[PointId]) -> NDArray[np.int64]:
+        return np.asarray(self.index.ids.rows_of(ids), np.int64)
+
+    def vector_mask(self) -> NDArray[np.bool_] | None:
+        return None
+
+    def payloads(self, positions: NDArray[np.int64]) -> list[bytes | None]:
+        return [None] * len(positions) if self.index.payload is None else self.index.payload.get(positions)
+
+    def ids_of(self, positions: NDArray[np.int64]) -> list[Any]:
+        return list(self.index.ids_of_rows(positions))
+
+
+class DeltaTarget:
+    """Slots of a delta. One with another payload for a row has the row's vector."""
+
+    def __init__(self, delta: DeltaView) -> None:
+        self.delta, self.n, self.columns = delta, delta.count, delta.columns
+
+    @classmethod
+    def mask(cls, wanted: Filter, delta: DeltaView) -> NDArray[np.bool_]:
+        """Bool (count,): slots that match, current or not."""
+        return filters.mask_of(wanted, cls(delta))
+
+    def positions_of(self, ids: Sequence[PointId]) -> NDArray[np.int64]:
+        """Newest slots."""
+        return np.fromiter((self.delta.slot_of(id_) for id_ in ids), np.int64, len(ids))
+
+    def vector_mask(self) -> NDArray[np.bool_] | None:
+        """Slots of points with vectors."""
+        return self.delta.has_vector | (self.delta.kinds == EntryKind.PAYLOAD)
+
+    def payloads(self, positions: NDArray[np.int64]) -> list[bytes | None]:
+        """JSON of slots."""
+        return [self.delta.payload(slot) for slot in positions.tolist()]
+
+    def ids_of(self, positions: NDArray[np.int64]) -> list[PointId]:
+        """Ids of slots."""
+        return [self.delta.id(slot) for slot in positions.tolist()]
+
+
+class _KeptMasks:
+    """The masks used last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._masks: OrderedDict[bytes, AllowedRows] = OrderedDict()
+
+    def find(self, key: bytes) -> AllowedRows | None:
+        with self._lock:
+            mask = self._masks.get(key)
+            if mask is not None:
+                self._masks.move_to_end(key)
+            return mask
+
+    def keep(self, key: bytes, mask: AllowedRows) -> None:
+        with self._lock:
+            self._masks[key] = mask
+            while len(self._masks) > 1 and sum(kept.mask.nbytes for kept in self._masks.values()) > _KEPT_BYTES:
+                self._masks.popitem(last=False)
+
+
+_kept: WeakKeyDictionary[Any, _KeptMasks] = WeakKeyDictionary()
+
+
+def rows_matching(wanted: Filter, index: SearchableIndex) -> AllowedRows:
+    """Rows whose payload in the generation matches. Others get the same object."""
+    kept = _kept.setdefault(index, _KeptMasks())
+    rows = kept.find(wanted.key)
+    if rows is None:
+        rows = AllowedRows(filters.mask_of(wanted, _RowTarget(index)))
+        kept.keep(wanted.key, rows)
+    return rows

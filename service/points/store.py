@@ -1,0 +1,191 @@
+"""Entries of one collection on the disk: a SQLite file, WAL, synchronous=FULL.
+
+PointStore     commit() entries, entries() of it, drop() what a generation has taken in; examine() after a crash
+
+Each row carries a checksum of all its columns, since SQLite notices damage to its own structure only; the file is
+examined when it is opened. The file is opened when it is needed and closed by close(); an idle collection holds none.
+
+Invariant: when commit() returns, its entries are on the disk; if it raises, none of them is.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from index.errors import CorruptIndexError, CorruptReason
+from service.database import Database
+from service.errors import NoRoomError
+from service.points.entries import Entry, EntryKind, id_of_key, key_of
+from service.points.wal import dropped_bytes
+
+log = logging.getLogger("fullview.points")
+
+STORE_NAME = "points.db"
+FORMAT_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS entries (
+    key BLOB PRIMARY KEY, sequence INTEGER NOT NULL, kind INTEGER NOT NULL, vector BLOB, payload BLOB,
+    checksum INTEGER NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS by_sequence ON entries (sequence)
+"""
+_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+_BATCH = 2000
+
+
+class PointStore:
+    """One file. Threads: any; the owner lets one at a time write. sequence: the number of the last commit."""
+
+    def __init__(self, path: Path, *, dim: int) -> None:
+        self.path, self.dim = path, dim
+        self.sequence = 0
+        self._database: Database | None = None
+
+    def commit(self, entries: Sequence[Entry]) -> int:
+        """Write entries in place of older ones of their ids; returns their sequence number. Raises NoRoomError."""
+        sequence = self.sequence + 1
+        rows = [_row_of(entry, sequence) for entry in entries]
+        try:
+            with self._open().transaction() as connection:
+                connection.executemany(
+                    "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET sequence ="
+                    " excluded.sequence, kind = excluded.kind, vector = excluded.vector, payload = excluded.payload,"
+                    " checksum = excluded.checksum",
+                    rows,
+                )
+        except sqlite3.OperationalError as error:
+            raise self._no_room(error, rows) from error
+        self.sequence = sequence
+        return sequence
+
+    def entries(self, *, folded: int = 0, given_up: int = 0, upto: int | None = None) -> Iterator[Entry]:
+        """In order of writing: those that count (see CollectionRecord), written up to a number. Raises CorruptIndexError."""
+        at = given_up, b"~"
+        limit = self.sequence if upto is None else upto
+        while True:
+            try:
+                rows = self._open().rows(
+                    "SELECT * FROM entries WHERE (sequence, key) > (?, ?) AND sequence <= ? ORDER BY sequence, key LIMIT ?",
+                    *at, limit, _BATCH,
+                )  # fmt: skip
+            except sqlite3.DatabaseError as error:
+                raise self._corrupt(str(error)) from error
+            for row in rows:
+                if row["sequence"] > folded or (row["kind"] == EntryKind.WHOLE and row["vector"] is None):
+                    yield self._entry_of(row)
+            if len(rows) < _BATCH:
+                return
+            at = int(rows[-1]["sequence"]), bytes(rows[-1]["key"])
+
+    def drop(self, *, folded: int, given_up: int) -> None:
+        """Forget entries that count no more (see CollectionRecord)."""
+        self.sequence = max(self.sequence, folded, given_up)
+        if not self.path.exists():
+            return
+        with self._open().transaction() as connection:
+            connection.execute(
+                "DELETE FROM entries WHERE sequence <= ? OR (sequence <= ? AND NOT (kind = ? AND vector IS NULL))",
+                (given_up, folded, int(EntryKind.WHOLE)),
+            )
+        self._give_back()
+
+    def examine(self) -> None:
+        """Open the file, if there is one, and look at all of it. Raises CorruptIndexError, UnsupportedFormatError."""
+        if not self.path.exists():
+            return
+        lost = dropped_bytes(self.path.with_name(self.path.name + "-wal"))
+        if lost:
+            log.warning("%s-wal: the last %d bytes are no whole transaction and were dropped", self.path, lost)
+        try:
+            database = self._open()
+            found = [row[0] for row in database.rows("PRAGMA integrity_check(3)")]
+            if found != ["ok"]:
+                raise self._corrupt("; ".join(found))
+            (last,) = database.rows("SELECT max(sequence) AS last FROM entries")
+        except sqlite3.DatabaseError as error:
+            raise self._corrupt(str(error)) from error
+        self.sequence = max(self.sequence, last["last"] or 0)
+
+    def remove(self) -> None:
+        """Delete the file."""
+        self.close()
+        for end in ("", "-wal", "-shm"):
+            self.path.with_name(self.path.name + end).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the file; the next call opens it again."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    @property
+    def is_open(self) -> bool:
+        """True while the file is held open."""
+        return self._database is not None
+
+    def _open(self) -> Database:
+        if self._database is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                database = Database(self.path, schema=_SCHEMA, version=FORMAT_VERSION)
+            except sqlite3.OperationalError as error:
+                raise self._no_room(error, []) from error
+            self._database = database
+        return self._database
+
+    def _give_back(self) -> None:
+        """Give the disk back what dropped entries took, where it is most of the file."""
+        database = self._open()
+        pages, free = (int(database.rows(f"PRAGMA {name}")[0][0]) for name in ("page_count", "freelist_count"))
+        if not database.rows("SELECT 1 FROM entries LIMIT 1"):
+            self.remove()
+        elif 4 * free > 3 * pages:
+            database.rows("VACUUM")
+            database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _entry_of(self, row: sqlite3.Row) -> Entry:
+        key, kind, vector, payload = bytes(row["key"]), int(row["kind"]), row["vector"], row["payload"]
+        if _checksum(key, int(row["sequence"]), kind, vector, payload) != row["checksum"]:
+            raise self._corrupt(f"the entry of key {key!r} does not fit its checksum")
+        if vector is not None and len(vector) != 4 * self.dim:
+            raise self._corrupt(f"the vector of key {key!r} has {len(vector)} bytes, {4 * self.dim} are needed")
+        array = None if vector is None else np.frombuffer(vector, "<f4").astype(np.float32, copy=False)
+        return Entry(id_of_key(key), EntryKind(kind), array, payload)
+
+    def _no_room(self, error: sqlite3.OperationalError, rows: Sequence[tuple[object, ...]]) -> Exception:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _FULL and "open" not in str(error):
+            return error
+        needed = sum(len(value) for row in rows for value in row if isinstance(value, bytes)) + 65_536
+        return NoRoomError(
+            f"No room on the disk at {self.path.parent} (SQLite: {error}): about {needed} bytes are needed. Nothing of this "
+            "request was written. Free some room there, or delete collections."
+        )
+
+    def _corrupt(self, found: str) -> CorruptIndexError:
+        return CorruptIndexError(
+            path=self.path, offset_bytes=0, reason=CorruptReason.CHECKSUM, expected="what was written", found=found
+        )
+
+
+def _row_of(entry: Entry, sequence: int) -> tuple[bytes, int, int, bytes | None, bytes | None, int]:
+    vector = None if entry.vector is None else entry.vector.astype("<f4", copy=False).tobytes()
+    key, kind = key_of(entry.id), int(entry.kind)
+    return key, sequence, kind, vector, entry.payload, _checksum(key, sequence, kind, vector, entry.payload)
+
+
+def _checksum(key: bytes, sequence: int, kind: int, vector: bytes | None, payload: bytes | None) -> int:
+    """xxh3 of all columns, as the signed integer that SQLite holds."""
+    digest = xxhash.xxh3_64(struct.pack("<IqBBB", len(key), sequence, kind, vector is not None, payload is not None))
+    for part in (key, vector, payload):
+        if part is not None:
+            digest.update(part)
+    value: int = digest.intdigest()
+    return value - (1 << 64) if value >= 1 << 63 else value
