@@ -4,6 +4,7 @@ build        a file of vectors -> an index folder
 open_index   a folder -> OpenIndex, whose search() any number of threads may call
 """
 
+from index.allowed import AllowedRows
 from index.build import build, check_build
 from index.errors import VectorIndexError
 from index.exact import RecallEstimate
@@ -14,6 +15,7 @@ from index.report import BuildReport
 from index.search import OpenIndex, open_index
 
 __all__ = [
+    "AllowedRows",
     "BuildOptions",
     "BuildProgress",
     "BuildReport",

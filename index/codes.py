@@ -47,6 +47,14 @@ class PreparedQueries:
     def __len__(self) -> int:
         return len(self.scales)
 
+    def only(self, some: NDArray[np.int64]) -> PreparedQueries:
+        """Those queries of all."""
+        if len(some) == len(self):
+            return self
+        return PreparedQueries(
+            self.planes[some], self.scales[some], self.sums[some], self.rotated[some], self.lengths[some]
+        )
+
 
 class Coder:
     """Turns rows and queries into codes. Immutable; any number of threads may use it."""
@@ -96,6 +104,17 @@ class Coder:
         lengths = np.empty(m, np.float32)
         rotate.quantise_queries(rotated, quantised, scales, sums, lengths)
         return PreparedQueries(quantised.reshape(m, planes, -1), scales, sums, rotated, lengths)
+
+    def distances_of(
+        self, scores: NDArray[np.float32], vectors: NDArray[np.float32], prepared: PreparedQueries
+    ) -> NDArray[np.float32]:
+        """Exact inner scores (larger is nearer) of one row for each query, as distances that compare with estimates."""
+        wide = scores.astype(np.float64)
+        if self.metric is Metric.DOT:
+            return (2.0 * (vectors @ self.mean) - 2.0 * wide).astype(np.float32)
+        own = prepared.lengths.astype(np.float64) ** 2
+        squared = 2.0 - 2.0 * wide if self.metric is Metric.COSINE else wide * wide
+        return (squared - own).astype(np.float32)
 
     def error_scale(self, rotated: NDArray[np.float32]) -> float:
         """Standard deviation of a distance's estimate over (query length * row scale), measured on sample rows.

@@ -1,7 +1,8 @@
 """The oracle: exact scores of every stored vector, and recall against it.
 
-search_all   the k best of all rows, in the same arithmetic as the rerank
-recall_of    share of the oracle's hits found, with its interval
+search_all      the k best of all rows, in the same arithmetic as the rerank
+search_allowed  the k best of the allowed rows; where they are few, only their pages are read
+recall_of       share of the oracle's hits found, with its interval
 
 A hit counts as found when its score is at least as good as the oracle's k-th: of equally good rows either is right.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from index.allowed import AllowedRows
 from index.fullview import PageReader, aligned_pages
 from index.fullview.layout import PAGE_BYTES, PageLayout
 from index.kernels import score
@@ -21,6 +23,8 @@ from index.rerank import BestHits, Places, codes_of, components
 
 BLOCK_PAGES = 256
 QUERIES_AT_ONCE = 64
+PAGE_AT_RANDOM = 8
+"""Reading a page by itself costs as much as so many in one large read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,42 @@ def search_all(
     return best
 
 
+def search_allowed(
+    reader: PageReader,
+    places: Places,
+    resident_codes: NDArray[np.uint64] | None,
+    queries: NDArray[np.float32],
+    allowed: AllowedRows,
+    *,
+    metric: int,
+    k: int,
+) -> tuple[BestHits, int]:
+    """The k best of the allowed rows for each query, and how many pages were read."""
+    layout = places.layout
+    best = BestHits.empty(len(queries), min(k, allowed.count))
+    each = layout.pages_per_vector
+    block = max(1, BLOCK_PAGES // each)
+    buffer = aligned_pages(block * each)
+    lengths = score.squared_lengths(queries)
+    listed, pages = allowed.places(layout.vectors_per_page), 0
+    few = len(listed) * PAGE_AT_RANDOM < layout.n_pages // each
+    # Blocks of places in the file, or of listed places.
+    cuts = np.arange(0, (len(listed) if few else layout.n_pages // each) + block, block)
+    inside = cuts if few else np.searchsorted(listed, cuts)
+    for first, start, end in zip(cuts, inside, inside[1:]):
+        some = listed[start:end]
+        if few:
+            reader.begin(places.pages_of(some), out=buffer)
+            reader.finish()
+        elif len(some):
+            some = np.arange(some[0], some[-1] + 1)
+            reader.sequential(1 + int(some[0]) * each, len(some) * each, buffer)
+        pages += len(some) * each
+        _score_block(queries, lengths, metric, layout, some, buffer, resident_codes, best, allowed.mask)
+    best.sort()
+    return best, pages
+
+
 def _score_block(
     queries: NDArray[np.float32],
     lengths: NDArray[np.float32],
@@ -70,12 +110,18 @@ def _score_block(
     buffer: NDArray[np.uint8],
     resident_codes: NDArray[np.uint64] | None,
     best: BestHits,
+    mask: NDArray[np.bool_] | None = None,
 ) -> None:
-    """Score all rows on consecutive places against all queries, QUERIES_AT_ONCE in a call."""
-    rows = np.arange(some[0] * layout.vectors_per_page, min((some[-1] + 1) * layout.vectors_per_page, layout.n))
-    inside = rows - rows[0]
+    """Score all rows (mask: those allowed) on places against all queries, QUERIES_AT_ONCE in a call."""
+    page_rows = layout.vectors_per_page
+    rows = (some[:, None] * page_rows + np.arange(page_rows)).reshape(-1)
+    rows = rows[: len(rows) - max(0, (int(some[-1]) + 1) * page_rows - layout.n)] if len(rows) else rows
+    inside = np.arange(len(rows))
+    if mask is not None:
+        inside = np.flatnonzero(mask[rows])
+        rows = rows[inside]
     each = layout.pages_per_vector * PAGE_BYTES // layout.dtype.itemsize
-    starts = inside // layout.vectors_per_page * each + inside % layout.vectors_per_page * layout.dim
+    starts = inside // page_rows * each + inside % page_rows * layout.dim
     codes = codes_of(buffer, layout, rows, starts, resident_codes)
     flat = components(buffer, layout)
     for q in range(0, len(queries), QUERIES_AT_ONCE):

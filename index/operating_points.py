@@ -21,6 +21,8 @@ PAGE_COST = 400.0
 device gives 60,000 to 80,000 of them a second to all cores together: two cores that wait for it lose 26 us a page."""
 
 
+LEAST_Z_AMONG_ALLOWED = 0.0
+
 READ_ALL = 1e9
 """The z of a rule that reads every candidate. Not merely a large one: a row whose code is exact has no deviation."""
 
@@ -110,6 +112,13 @@ def choose_point(points: Sequence[OperatingPoint], *, k: int, recall: float) -> 
     if reaching:
         return min(reaching, key=lambda p: p.cost)
     return max(fitting, key=lambda p: (p.low, -p.cost))
+
+
+def among_allowed(rule: RerankRule, k: int) -> RerankRule:
+    """The rule of a search among some rows only, which must find k of them."""
+    if isinstance(rule, FixedDepth):
+        return FixedDepth(depth=max(rule.depth, k))
+    return StopByError(z=max(rule.z, LEAST_Z_AMONG_ALLOWED))
 
 
 def effort_for(point: OperatingPoint, k: int) -> int:

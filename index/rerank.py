@@ -16,8 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from index.allowed import AllowedRows
 from index.fullview.layout import PAGE_BYTES, PageLayout
 from index.kernels import choose, score
+from index.kernels.allowed import keep_allowed_rows, list_allowed_places
 from index.operating_points import READ_ALL, RerankRule, StopByError
 from index.preview import Candidates, Groups
 
@@ -83,8 +85,12 @@ class Places:
         *,
         k: int,
         rule: RerankRule,
+        allowed: AllowedRows | None = None,
     ) -> ReadPlan:
-        """Places to read for each query. reach float32 (m,): a standard deviation of the estimate over a row's scale."""
+        """Places to read for each query. reach float32 (m,): a standard deviation of the estimate over a row's scale.
+
+        allowed: all candidates are nodes of which a row is allowed.
+        """
         m = len(candidates.nodes)
         chosen, offsets = np.empty(m, np.int64), np.empty(m + 1, np.int64)
         depth = 0
@@ -97,9 +103,13 @@ class Places:
         choose.choose_candidates(
             candidates.nodes, candidates.distances, candidates.counts, scales, reach, k, depth, chosen
         )
-        places = choose.list_places(
-            candidates.nodes, chosen, self.groups.nodes, self.groups.extra, k, self.layout.vectors_per_page, offsets
-        )
+        groups, page_rows = self.groups, self.layout.vectors_per_page
+        if allowed is None or not len(groups.nodes):
+            places = choose.list_places(candidates.nodes, chosen, groups.nodes, groups.extra, k, page_rows, offsets)
+        else:
+            places = list_allowed_places(
+                candidates.nodes, chosen, groups.nodes, groups.extra, allowed.mask, k, page_rows, offsets
+            )
         return ReadPlan(places, offsets, self.pages_of(places), chosen)
 
     def pages_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -119,8 +129,12 @@ def score_reads(
     pages: NDArray[np.uint8],
     resident_codes: NDArray[np.uint64] | None,
     best: BestHits,
+    allowed: AllowedRows | None = None,
+    scored: NDArray[np.int64] | None = None,
 ) -> int:
-    """Score every row on the pages read and keep the best; returns how many were scored.
+    """Score every row (of those allowed) on the pages read and keep the best; returns how many were scored.
+
+    scored int64 (m,), needed with `allowed`: filled with how many of each query.
 
     pages: uint8 (len(plan.pages), 4096); lengths: |q|^2 from `score.squared_lengths`; resident_codes: id codes by row
     where they are not in the pages.
@@ -132,6 +146,8 @@ def score_reads(
     count: int = choose.list_rows(
         plan.places, plan.offsets, layout.n, layout.vectors_per_page, each // size, layout.dim, query_of, rows, starts
     )
+    if allowed is not None:
+        count = keep_allowed_rows(query_of, rows, starts, count, allowed.mask, scored)
     query_of, rows, starts = query_of[:count], rows[:count], starts[:count]
     scores = np.empty(count, np.float32)
     score.score_pairs(queries, lengths, components(pages, layout), query_of, starts, metric, scores)

@@ -14,13 +14,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from index import exact
+from index.allowed import AllowedRows
+from index.codes import PreparedQueries
 from index.errors import IndexClosedError, OptionsError, ShapeMismatchError
 from index.folder import Generation, open_generation
 from index.fullview import PageReader, aligned_pages
@@ -32,6 +34,7 @@ from index.operating_points import (
     FixedDepth,
     OperatingPoint,
     RerankRule,
+    among_allowed,
     choose_point,
     effort_for,
     measured_k,
@@ -39,6 +42,7 @@ from index.operating_points import (
 from index.options import Metric, OpenOptions, PreviewKind, SearchOptions
 from index.preview import Candidates, Scratch
 from index.rerank import BestHits, ReadPlan, score_reads
+from index.second_look import SecondLook
 
 PAGES_AT_ONCE = 96
 """Pages asked for together, of as many queries as that takes: a device gives no more than with 32 to 64 waiting reads."""
@@ -57,8 +61,17 @@ class SearchScratch:
     def __init__(self, generation: Generation) -> None:
         self.reader: PageReader = generation.vectors.reader()
         self.preview = Scratch()
+        self._generation = generation
+        self._second: PageReader | None = None
         self._buffers = [aligned_pages(32), aligned_pages(32)]
         self._turn = 0
+
+    @property
+    def second_reader(self) -> PageReader:
+        """Another reader, for reads while the first one's are on their way."""
+        if self._second is None:
+            self._second = self._generation.vectors.reader()
+        return self._second
 
     def buffer(self, pages: int) -> NDArray[np.uint8]:
         """The other buffer of the two, at least `pages` long: the last one may still be in use."""
@@ -71,6 +84,28 @@ class SearchScratch:
     def resident_bytes(self) -> int:
         """Memory held."""
         return sum(b.nbytes for b in self._buffers) + self.preview.resident_bytes
+
+
+class _How(NamedTuple):
+    """How one search proposes and reads: hits wanted, effort, candidates kept at least, when to stop; among which rows,
+    and what recall a second look holds (None: no second look)."""
+
+    k: int
+    effort: int
+    width: int
+    rule: RerankRule
+    allowed: AllowedRows | None
+    look_again: float | None
+
+
+class _Wave(NamedTuple):
+    """A few queries on their way. candidates: as proposed, for a second look."""
+
+    part: slice
+    plan: ReadPlan
+    proposed: Candidates
+    prepared: PreparedQueries
+    candidates: Candidates | None
 
 
 class OpenIndex:
@@ -93,10 +128,13 @@ class OpenIndex:
         self._closed = False
         self._pid = os.getpid()
 
-    def search(self, queries: Any, k: int = 10, options: SearchOptions | None = None) -> Hits:
+    def search(
+        self, queries: Any, k: int = 10, options: SearchOptions | None = None, *, allowed: AllowedRows | None = None
+    ) -> Hits:
         """The k nearest stored vectors of each query, nearest first, with exact scores.
 
-        queries: (m, dim) or (dim,), any numeric dtype; k >= 1, more than n gives n hits.
+        queries: (m, dim) or (dim,), any numeric dtype; k >= 1, more than n gives n hits. allowed: the rows that may be hits;
+        fewer of them than k give all of them.
         Raises ShapeMismatchError, BadQueryError, OptionsError, ReadFailedError, CorruptIndexError, IndexClosedError.
         """
         options = options or PROMISED
@@ -105,52 +143,67 @@ class OpenIndex:
         effort, width, rule = self._effort(k, options)
         point = self.point(k, options.recall)
         given = options.beam or options.probes or options.rerank
-        if options.exact or (given is None and k > MEASURED_K[-1] and k * SCAN_SHARE >= self.n):
-            return self._search_exact(vectors, k, options)
+        if allowed is not None:
+            k, rule = _require_allowed(allowed, self.n, k), among_allowed(rule, k)
+        asked = self.generation.promised_recall if options.recall is None else options.recall
+        everything = options.exact or (given is None and k > MEASURED_K[-1] and k * SCAN_SHARE >= self.n)
+        if everything or (allowed is not None and self._few(allowed, k, point)):
+            return self._search_exact(vectors, k, options, allowed)
+        how = _How(k, effort, width, rule, allowed, asked if allowed is not None and given is None else None)
         work = Work.empty(len(vectors))
         best = BestHits.empty(len(vectors), k)
         with self._scratch() as scratch:
-            waiting: tuple[slice, ReadPlan, NDArray[np.uint8]] | None = None
+            waiting: tuple[_Wave, NDArray[np.uint8]] | None = None
             for part in _parts(len(vectors), point.pages * max(1.0, k / 100)):
-                plan = self._propose(vectors[part], k, effort, width, rule, scratch, work, part)
+                wave = self._propose(vectors[part], how, scratch, work, part)
                 if waiting is not None:
-                    self._wait(scratch, work, waiting[0])
-                pages = scratch.buffer(len(plan.pages))
-                scratch.reader.begin(plan.pages, out=pages)
+                    self._wait(scratch, work, waiting[0].part)
+                pages = scratch.buffer(len(wave.plan.pages))
+                scratch.reader.begin(wave.plan.pages, out=pages)
                 if waiting is not None:
-                    self._rerank(vectors, best, work, *waiting)
-                waiting = part, plan, pages
+                    self._rerank(vectors, how, best, work, scratch, *waiting)
+                waiting = wave, pages
             if waiting is not None:
-                self._wait(scratch, work, waiting[0])
-                self._rerank(vectors, best, work, *waiting)
+                self._wait(scratch, work, waiting[0].part)
+                self._rerank(vectors, how, best, work, scratch, *waiting)
         best.sort()
         return self._hits(best, work, options, point if given is None else None)
 
+    def _few(self, allowed: AllowedRows, k: int, point: OperatingPoint) -> bool:
+        """Whether the allowed rows lie on so few pages that reading all of them costs what a rerank would."""
+        usual = point.pages * max(1.0, k / point.k)
+        if allowed.count > (k + usual) * self.generation.layout.vectors_per_page:
+            return False
+        layout = self.generation.layout
+        return len(allowed.places(layout.vectors_per_page)) * layout.pages_per_vector <= k + usual
+
     def _propose(
-        self,
-        vectors: NDArray[np.float32],
-        k: int,
-        effort: int,
-        width: int,
-        rule: RerankRule,
-        scratch: SearchScratch,
-        work: Work,
-        part: slice,
-    ) -> ReadPlan:
+        self, vectors: NDArray[np.float32], how: _How, scratch: SearchScratch, work: Work, part: slice
+    ) -> _Wave:
         """Candidates of a few queries, and which pages to read for them."""
         begun = time.perf_counter()
-        generation = self.generation
+        generation, preview = self.generation, self.generation.preview
         prepared = generation.coder.prepare(vectors)
-        candidates: Candidates = generation.preview.candidates(
-            prepared, effort=effort, width=width, scratch=scratch.preview
-        )
+        effort, width, allowed = how.effort, how.width, how.allowed
+        candidates: Candidates
+        if allowed is None:
+            candidates = preview.candidates(prepared, effort=effort, width=width, scratch=scratch.preview)
+        else:
+            nodes = allowed.nodes(generation.places.groups)
+            candidates = preview.allowed_candidates(
+                prepared, effort=effort, width=width, allowed=nodes, scratch=scratch.preview
+            )
+        # Choosing moves what is read to the front; a second look wants the candidates in their order.
+        whole = None if how.look_again is None else candidates._replace(nodes=candidates.nodes.copy())
         reach = prepared.lengths * np.float32(generation.error_scale)
-        plan = generation.places.plan_reads(candidates, generation.preview.error_scales(), reach, k=k, rule=rule)
+        plan = generation.places.plan_reads(
+            candidates, preview.error_scales(), reach, k=how.k, rule=how.rule, allowed=allowed
+        )
         work.hops[part], work.rows_scored[part] = candidates.hops, candidates.scored
         work.candidates[part] = plan.chosen
         work.pages_read[part] = np.diff(plan.offsets) * generation.layout.pages_per_vector
         work.spend("preview", part, begun)
-        return plan
+        return _Wave(part, plan, candidates, prepared, whole)
 
     def _wait(self, scratch: SearchScratch, work: Work, part: slice) -> None:
         """Wait until the pages asked for are there and verified."""
@@ -161,16 +214,19 @@ class OpenIndex:
     def _rerank(
         self,
         vectors: NDArray[np.float32],
+        how: _How,
         best: BestHits,
         work: Work,
-        part: slice,
-        plan: ReadPlan,
+        scratch: SearchScratch,
+        wave: _Wave,
         pages: NDArray[np.uint8],
     ) -> None:
-        """Score all rows on the pages and keep each query's best."""
+        """Score all rows (of those allowed) on the pages and keep each query's best; look again where that is not enough."""
         begun = time.perf_counter()
+        part, plan = wave.part, wave.plan
         mine = BestHits(best.scores[part], best.codes[part], best.rows[part], best.counts[part])
         some = vectors[part]
+        work.rows_reranked[part] = np.diff(plan.offsets) * self.generation.layout.vectors_per_page
         score_reads(
             some,
             score.squared_lengths(some),
@@ -180,24 +236,29 @@ class OpenIndex:
             pages[: len(plan.pages)],
             self.generation.resident_codes,
             mine,
+            how.allowed,
+            work.rows_reranked[part],
         )
-        work.rows_reranked[part] = np.diff(plan.offsets) * self.generation.layout.vectors_per_page
+        if how.allowed is not None and how.look_again is not None and wave.candidates is not None:
+            look = SecondLook(self.generation, scratch.second_reader, how.allowed, how.k, how.look_again)
+            look.complete(some, wave.prepared, wave.candidates, plan, wave.proposed.nodes, mine, work, part.start)
         work.spend("rerank", part, begun)
 
-    def _search_exact(self, vectors: NDArray[np.float32], k: int, options: SearchOptions) -> Hits:
+    def _search_exact(
+        self, vectors: NDArray[np.float32], k: int, options: SearchOptions, allowed: AllowedRows | None
+    ) -> Hits:
         generation, begun = self.generation, time.perf_counter()
+        places, codes, metric = generation.places, generation.resident_codes, KERNEL_METRIC[self.metric]
         work = Work.empty(len(vectors))
         with self._scratch() as scratch:
-            best = exact.search_all(
-                scratch.reader,
-                generation.places,
-                generation.resident_codes,
-                vectors,
-                metric=KERNEL_METRIC[self.metric],
-                k=k,
-            )
-        work.rows_reranked[:], work.candidates[:] = self.n, self.n
-        work.pages_read[:] = generation.layout.n_pages
+            if allowed is None:
+                best = exact.search_all(scratch.reader, places, codes, vectors, metric=metric, k=k)
+                count, pages = self.n, generation.layout.n_pages
+            else:
+                best, pages = exact.search_allowed(scratch.reader, places, codes, vectors, allowed, metric=metric, k=k)
+                count = allowed.count
+        work.rows_reranked[:], work.candidates[:] = count, count
+        work.pages_read[:] = pages
         work.spend("exact", slice(0, len(vectors)), begun)
         return self._hits(best, work, options)
 
@@ -271,11 +332,14 @@ class OpenIndex:
                 out[start : start + len(some)] = np.take_along_axis(groups, at, axis=1).view(layout.dtype)
         return out
 
-    def recall(self, queries: Any, k: int = 10, options: SearchOptions | None = None) -> exact.RecallEstimate:
-        """Recall of searches with these options against the oracle, with its 95 % interval."""
+    def recall(
+        self, queries: Any, k: int = 10, options: SearchOptions | None = None, *, allowed: AllowedRows | None = None
+    ) -> exact.RecallEstimate:
+        """Recall of searches with these options against the oracle, with its 95 % interval; of the allowed rows only."""
         options = options or PROMISED
-        found = self.search(queries, k, options)
-        true = self.search(queries, k, SearchOptions(exact=True, score_threshold=options.score_threshold))
+        found = self.search(queries, k, options, allowed=allowed)
+        oracle = SearchOptions(exact=True, score_threshold=options.score_threshold)
+        true = self.search(queries, k, oracle, allowed=allowed)
         sign = -1.0 if self.metric is Metric.L2 else 1.0
         return exact.interval(
             exact.recall_of(
@@ -356,3 +420,10 @@ def _require_k(k: Any, n: int) -> int:
     if k < 1:
         raise OptionsError(f"k is {k}, it must be at least 1")
     return min(int(k), n)
+
+
+def _require_allowed(allowed: AllowedRows, n: int, k: int) -> int:
+    """How many hits there will be: k, or all allowed rows."""
+    if len(allowed) != n:
+        raise ShapeMismatchError(f"allowed says which of {len(allowed):,} rows may be hits; the index has {n:,} rows")
+    return min(k, allowed.count)

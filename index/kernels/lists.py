@@ -26,7 +26,7 @@ LINES_AHEAD = 8
 
 
 @njit(cache=True, nogil=True)
-def _offer_all(values: Any, first: Any, last: Any, distances: Any, rows: Any, count: Any) -> Any:
+def offer_all(values: Any, first: Any, last: Any, distances: Any, rows: Any, count: Any) -> Any:
     """Put rows first to last, at values[0] and on, into a heap of the nearest, of equals the lower row; returns how many
     it holds. In a function of its own, so that the loop over values keeps the heap's worst in a register."""
     keep = distances.shape[0]
@@ -50,7 +50,7 @@ def _offer_all(values: Any, first: Any, last: Any, distances: Any, rows: Any, co
 
 
 @njit(cache=True, nogil=True)
-def _sort(distances: Any, rows: Any, count: Any) -> None:
+def sort_heap(distances: Any, rows: Any, count: Any) -> None:
     """Turn a heap into a list, nearest first."""
     if count < distances.shape[0]:
         for at in range(count // 2 - 1, -1, -1):
@@ -83,8 +83,8 @@ def nearest_lists(
         for start in range(0, centroids.shape[0], AT_ONCE):
             end = min(start + AT_ONCE, centroids.shape[0])
             _centroid_distances(centroids, centroid_scalars, queries[q], twice, start, end, values)
-            count = _offer_all(values, start, end, bases[q], lists[q], count)
-        _sort(bases[q], lists[q], count)
+            count = offer_all(values, start, end, bases[q], lists[q], count)
+        sort_heap(bases[q], lists[q], count)
 
 
 @njit(cache=True, nogil=True)
@@ -150,9 +150,9 @@ def scan_lists(
                 end = min(start + AT_ONCE, last)
                 dot_range(codes, start, end, queries[q], bits, along)
                 _distances(along, scalars, start, end, bases[q, p], twice, offset, values)
-                count = _offer_all(values, start, end, distances[q], rows[q], count)
+                count = offer_all(values, start, end, distances[q], rows[q], count)
                 seen += end - start
-        _sort(distances[q], rows[q], count)
+        sort_heap(distances[q], rows[q], count)
         counts[q] = count
         scored[q] = seen
 
@@ -219,9 +219,9 @@ def scan_lists_pq(
             for start in range(offsets[lists[q, p]], last, AT_ONCE):
                 end = min(start + AT_ONCE, last)
                 _table_distances(codes, scalars, table, start, end, bases[q, p], values)
-                count = _offer_all(values, start, end, distances[q], rows[q], count)
+                count = offer_all(values, start, end, distances[q], rows[q], count)
                 seen += end - start
-        _sort(distances[q], rows[q], count)
+        sort_heap(distances[q], rows[q], count)
         counts[q] = count
         scored[q] = seen
 

@@ -93,7 +93,7 @@ def visit(visited: Any, mask: Any, mark: Any, i: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _score_rows(
+def score_rows(
     codes: Any, scalars: Any, bits: Any, rows: Any, m: Any, query: Any, twice: Any, offset: Any, out: Any
 ) -> None:
     """out[e] = distance of row rows[e] for e < m. Each width of codes has its loop: see kernels/dots.py."""
@@ -174,7 +174,7 @@ def walk_one(
     room = (visited.shape[0] // 4) * 3 - degree
     best = -1
     while True:
-        _score_rows(codes, scalars, bits, fresh, m, query, twice, offset, values)
+        score_rows(codes, scalars, bits, fresh, m, query, twice, offset, values)
         c = 0
         for e in range(m):
             value = values[e]

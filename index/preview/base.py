@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from index.codes import PreparedQueries
 from index.options import PreviewKind
+from index.preview.allowed import AllowedNodes
 
 
 class Candidates(NamedTuple):
     """What a preview proposes for m queries.
 
     nodes int32 (m, width) and distances float32 (m, width), nearest first, filled to counts[q]; counts, hops, scored
-    int64 (m,): hops are rows expanded (graph) or lists visited (ivf), scored the codes scored.
+    int64 (m,): hops are rows expanded (graph) or lists visited (ivf), scored the codes scored. horizons float32 (m,), only
+    among allowed nodes: as far as this distance nothing is known to be missing; infinity where all nodes were looked at.
     """
 
     nodes: NDArray[np.int32]
@@ -24,6 +26,7 @@ class Candidates(NamedTuple):
     counts: NDArray[np.int64]
     hops: NDArray[np.int64]
     scored: NDArray[np.int64]
+    horizons: NDArray[np.float32] | None = None
 
 
 class Scratch:
@@ -69,6 +72,16 @@ class Preview(Protocol):
 
     def candidates(self, queries: PreparedQueries, *, effort: int, width: int, scratch: Scratch) -> Candidates:
         """Up to `width` nearest nodes of each query. effort: beam (graph) or probes (ivf); flat scores all."""
+        ...
+
+    def allowed_candidates(
+        self, queries: PreparedQueries, *, effort: int, width: int, allowed: AllowedNodes, scratch: Scratch
+    ) -> Candidates:
+        """The same among allowed nodes: at least min(width, how many there are), and as good as the effort promises."""
+        ...
+
+    def allowed_scan(self, queries: PreparedQueries, *, keep: int, allowed: AllowedNodes) -> Candidates:
+        """The `keep` nearest allowed nodes, with every one of them scored."""
         ...
 
     def error_scales(self) -> NDArray[np.float32]:

@@ -12,7 +12,9 @@ from index.codes import PreparedQueries
 from index.disk import save_array
 from index.kernels import scan
 from index.options import PreviewKind
+from index.preview.allowed import AllowedNodes
 from index.preview.base import Candidates, Scratch
+from index.preview.allowed_scan import scan_codes
 from index.resident import load_resident
 
 
@@ -40,6 +42,16 @@ class FlatPreview:
             )
         full = np.full(m, keep, np.int64)
         return Candidates(nodes, distances, full, np.zeros(m, np.int64), np.full(m, self.nodes, np.int64))
+
+    def allowed_candidates(
+        self, queries: PreparedQueries, *, effort: int, width: int, allowed: AllowedNodes, scratch: Scratch
+    ) -> Candidates:
+        """The nearest allowed nodes by their codes; the codes of all of them are scored."""
+        return self.allowed_scan(queries, keep=max(effort, width), allowed=allowed)
+
+    def allowed_scan(self, queries: PreparedQueries, *, keep: int, allowed: AllowedNodes) -> Candidates:
+        """The `keep` nearest allowed nodes by their codes."""
+        return scan_codes(self.codes, self.scalars, self.bits, queries, keep=keep, allowed=allowed)
 
     def error_scales(self) -> NDArray[np.float32]:
         """The scalars: column 1 is a row's scale."""

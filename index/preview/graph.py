@@ -13,6 +13,9 @@ from index.codes import PreparedQueries
 from index.disk import save_array
 from index.kernels import walk
 from index.options import PreviewKind
+from index.preview import graph_allowed
+from index.preview.allowed import AllowedNodes
+from index.preview.allowed_scan import scan_codes
 from index.preview.base import Candidates, Scratch
 from index.resident import load_resident
 
@@ -57,6 +60,18 @@ class GraphPreview:
             scored,
         )
         return Candidates(nodes, distances, counts, hops, scored)
+
+    def allowed_candidates(
+        self, queries: PreparedQueries, *, effort: int, width: int, allowed: AllowedNodes, scratch: Scratch
+    ) -> Candidates:
+        """Walked or scanned, whichever costs less: see graph_allowed.py."""
+        return graph_allowed.allowed_candidates(
+            self, queries, effort=effort, width=width, allowed=allowed, scratch=scratch
+        )
+
+    def allowed_scan(self, queries: PreparedQueries, *, keep: int, allowed: AllowedNodes) -> Candidates:
+        """The `keep` nearest allowed nodes by their codes."""
+        return scan_codes(self.codes, self.scalars, self.bits, queries, keep=keep, allowed=allowed)
 
     def error_scales(self) -> NDArray[np.float32]:
         """The scalars: column 1 is a row's scale."""

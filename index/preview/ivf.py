@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 from index.codes import PreparedQueries
 from index.disk import save_array
 from index.kernels import lists as kernels
+from index.kernels.allowed import scan_allowed_lists, scan_allowed_pq
 from index.options import PreviewKind
+from index.preview.allowed import AllowedNodes
+from index.preview.allowed_scan import AllowedFound, horizons_of
 from index.preview.base import Candidates, Scratch
 from index.preview.route import LISTS_FOLDER, Route
 from index.resident import load_resident
@@ -25,6 +28,8 @@ from index.resident import load_resident
 KEPT = 300
 """Candidates kept beside those asked for, so that the stop rule, not the heap, decides how many are read."""
 FEW_LISTS = 64
+PROBES_SPARE = 1.3
+"""Among allowed nodes more lists are asked for than hold enough of them on average."""
 PROBES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 
 
@@ -103,6 +108,51 @@ class IvfPreview:
                 scored,
             )
         return Candidates(nodes, distances, counts, np.full(m, probes, np.int64), scored)
+
+    def allowed_candidates(
+        self, queries: PreparedQueries, *, effort: int, width: int, allowed: AllowedNodes, scratch: Scratch
+    ) -> Candidates:
+        """The nearest allowed nodes of the nearest lists: as many are scored as `effort` lists hold of all nodes, so more
+        lists are visited as fewer nodes are allowed."""
+        keep = min(max(4 * width, width + KEPT), allowed.count)
+        wanted = max(-(-min(effort, self.lists) * self.nodes // self.lists), keep)
+        usual = int(PROBES_SPARE * wanted / max(1, allowed.count) * self.lists) + 1
+        if usual >= self.lists:
+            return self.allowed_scan(queries, keep=keep, allowed=allowed)
+        found = AllowedFound(len(queries), keep)
+        some = self._scan_allowed(queries, usual, wanted, keep, allowed)
+        good = some.scored >= wanted
+        found.put(np.arange(len(queries)), some, good)
+        left = np.flatnonzero(~good)
+        if len(left):
+            # Of queries in whose lists few are allowed all lists are looked at.
+            found.put(left, self.allowed_scan(queries.only(left), keep=keep, allowed=allowed), np.ones(len(left), np.bool_))
+        return found.candidates()
+
+    def allowed_scan(self, queries: PreparedQueries, *, keep: int, allowed: AllowedNodes) -> Candidates:
+        """The `keep` nearest allowed nodes by their codes, of all lists."""
+        keep = min(keep, allowed.count)
+        found = self._scan_allowed(queries, self.lists, allowed.count, keep, allowed)
+        return found._replace(horizons=horizons_of(found, complete=keep == allowed.count))
+
+    def _scan_allowed(
+        self, queries: PreparedQueries, probes: int, wanted: int, keep: int, allowed: AllowedNodes
+    ) -> Candidates:
+        """Allowed nodes of the `probes` nearest lists, until `wanted` were scored."""
+        m = len(queries)
+        nodes, distances = np.empty((m, keep), np.int32), np.empty((m, keep), np.float32)
+        counts, hops, scored = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
+        lists, bases = self.route.nearest(queries, queries.planes.reshape(m, -1), probes)
+        starts = allowed.list_starts(self.offsets)
+        where = (allowed.listed, starts, lists, bases, wanted)
+        out = (nodes, distances, counts, hops, scored)
+        if self.codebooks is not None:
+            table = np.empty((len(self.codebooks), 256), np.float32)
+            scan_allowed_pq(self.codes, self.scalars, self.codebooks, *where, queries.rotated, table, *out)
+        else:
+            prepared = (queries.planes, queries.scales, queries.sums)
+            scan_allowed_lists(self.codes, self.scalars, self.bits, *where, *prepared, *out)
+        return Candidates(*out)
 
     def error_scales(self) -> NDArray[np.float32]:
         """The scalars: column 1 is a row's scale (product quantiser: the length of what its code leaves out)."""
