@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from index.errors import BadRowsError, DuplicateIdError
-from index.fold import Changes, fold
+from index.build import build
 from index.ids import canonical_id
 from index.options import BuildOptions
 from index.search import open_index
@@ -65,6 +65,23 @@ def fold_points(spec: FoldSpec, *, on_progress: Callable[[Any], None], cancel: t
     if not keep.any() and not new.vectors:
         return None
     vectors = np.stack(list(new.vectors.values())) if new.vectors else np.zeros((0, spec.dim), np.float32)
+    options = BuildOptions(**spec.options)
+    queries = spec.added.queries if spec.added is not None else None
+    if spec.old is None:
+        payloads = [None if raw is None else msgspec.json.decode(raw) for raw in new.payloads.values()]
+        return build(
+            vectors,
+            spec.out,
+            options=options,
+            ids=list(new.vectors),
+            payload=payloads,
+            queries=queries,
+            on_progress=on_progress,
+            cancel=cancel,
+        )
+    # Imported here: a first build does without.
+    from index.fold import Changes, fold
+
     changes = Changes(
         keep=keep,
         vectors=vectors,
@@ -72,12 +89,11 @@ def fold_points(spec: FoldSpec, *, on_progress: Callable[[Any], None], cancel: t
         payloads=list(new.payloads.values()),
         new_payloads=new_payloads,
     )
-    queries = spec.added.queries if spec.added is not None else None
     return fold(
-        None if spec.old is None else Path(spec.old),
+        Path(spec.old),
         Path(spec.out),
         changes,
-        options=BuildOptions(**spec.options),
+        options=options,
         rebuild=spec.rebuild,
         queries=queries,
         on_progress=on_progress,
