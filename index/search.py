@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from index import exact
 from index.allowed import AllowedRows
 from index.codes import PreparedQueries
+from index.columns import PayloadColumns
 from index.errors import IndexClosedError, OptionsError, ShapeMismatchError
 from index.folder import Generation, open_generation
 from index.fullview import PageReader, aligned_pages
@@ -297,6 +298,16 @@ class OpenIndex:
         effort = given if given is not None else effort_for(point, k)
         rule: RerankRule = FixedDepth(depth=options.rerank) if options.rerank is not None else point.rule
         return effort, max(k, options.rerank or 0), rule
+
+    @property
+    def columns(self) -> PayloadColumns | None:
+        """Typed columns of the payloads, for filters; None where the index was built without payloads.
+
+        Raises CorruptIndexError, ReadFailedError, IndexClosedError.
+        """
+        if self._closed:
+            raise IndexClosedError(f"{self.path} was closed; open the index again")
+        return self.generation.columns
 
     def point(self, k: int, recall: float | None = None) -> OperatingPoint:
         """The operating point of a search for k hits: for the recall asked for, or the one promised at build."""

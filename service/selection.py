@@ -1,12 +1,11 @@
 """Which parts of a payload are sent, and whether the vector is.
 
 with_payload: true | false | [paths] | {"include": [paths]} | {"exclude": [paths]}; with_vector: true | false | [""].
-A path is `a.b`, `a[].b` or `"quoted.key"`.
+Paths: payload_paths.py.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +14,9 @@ from msgspec import Raw
 
 from service.answers import decode, encode
 from service.errors import MalformedError, UnsupportedError
+from service.payload_paths import names_of, parse_path
 
 Path = tuple[str, ...]
-
-_PART = re.compile(r'"((?:[^"\\]|\\.)*)"|([^.\[\]"]+)')
-_ELEMENTS = re.compile(r"\[\d*\]")
 
 
 class _Selector(msgspec.Struct, forbid_unknown_fields=True):
@@ -93,23 +90,7 @@ def _including(keys: list[str], path: str) -> PayloadSelection:
 
 
 def _parts(key: str, path: str) -> Path:
-    if not key:
-        raise MalformedError(f"an empty string at {path} is no payload path. The payload with the empty key is '\"\"'.")
-    parts, at = [], 0
-    while at < len(key):
-        found = _PART.match(key, at)
-        if found is None:
-            raise MalformedError(f'{key!r} at {path} is no payload path. Write a.b, a[].b or "quoted.key".')
-        quoted, bare = found.groups()
-        parts.append(bare if quoted is None else quoted)
-        at = found.end()
-        while (elements := _ELEMENTS.match(key, at)) is not None:
-            at = elements.end()
-        if at < len(key):
-            if key[at] != "." or at + 1 == len(key):
-                raise MalformedError(f'{key!r} at {path} is no payload path. Write a.b, a[].b or "quoted.key".')
-            at += 1
-    return tuple(parts)
+    return names_of(parse_path(key, path=path))
 
 
 def _include(value: dict[str, Any], path: Path, chosen: dict[str, Any]) -> None:

@@ -31,7 +31,7 @@ class _RowTarget:
     """Rows of a generation, which all have vectors."""
 
     def __init__(self, index: SearchableIndex) -> None:
-        self.index, self.n, self.columns = index, index.n, getattr(index, "columns", None)
+        self.index, self.n, self.columns = index, index.n, index.columns
 
     def positions_of(self, ids: Sequence[PointId]) -> NDArray[np.int64]:
         return np.asarray(self.index.ids.rows_of(ids), np.int64)
