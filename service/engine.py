@@ -6,8 +6,8 @@ write()           operations on its points: durable, then seen by every request 
 create() change() delete() set_aliases() publish()     the catalogue first (durable), then what requests see (atomic)
 start() close()   leftovers out, indexes opened in the background; all closed
 
-Invariant: a request reads exactly one generation and one moment of its delta from its first step to its last. Names resolve at its start, so an
-answer to a request that was sent after a swap returned never comes from the old side.
+Invariant: a request reads exactly one generation and one moment of its delta from its first step to its last. Names
+resolve at its start, so an answer to a request that was sent after a swap returned never comes from the old side.
 """
 
 from __future__ import annotations
@@ -529,6 +529,8 @@ class Engine:
                 remove_folder(folder)
                 continue
             for generation in folder.iterdir():
-                if generation.name != kept[folder.name] and not generation.name.startswith((STORE_NAME, SNAPSHOTS_FOLDER)):
+                if generation.name != kept[folder.name] and not generation.name.startswith(
+                    (STORE_NAME, SNAPSHOTS_FOLDER)
+                ):
                     log.info("removing what an unfinished build left: %s", generation)
                     remove_folder(generation)

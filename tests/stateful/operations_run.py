@@ -81,7 +81,9 @@ class Run:
             self.job = None
 
     def restart(self) -> None:
-        """Ended in order or killed, whatever runs."""
+        """Ended in order or killed, in the middle of a compaction or not."""
+        if self.random.integers(2):
+            self.wait_for_compaction()
         if self.random.integers(2):
             self.server.kill()
         else:
