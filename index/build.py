@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from index import manifest, publication
 from index.budget import Design, budget_bytes, choose_design
 from index.codes import Coder
+from index.columns.writing import TEXT_BYTES
 from index.disk import as_disk_full, require_room, save_array
 from index.errors import OptionsError, SourceError
 from index.fullview import PAGE_BYTES, PageLayout, VectorFile
@@ -33,8 +34,16 @@ from index.kernels.permute import permute_rows
 from index.metric import KERNEL_METRIC, as_queries
 from index.operating_points import choose_point
 from index.options import BuildOptions, Metric, PreviewKind
-from index.passes import EncodedNodes, PayloadSpool, Scan, encode_nodes, rows_by_id, scan_source, write_rows
-from index.payload import PayloadWriter
+from index.passes import (
+    EncodedNodes,
+    PayloadSpool,
+    Scan,
+    encode_nodes,
+    rows_by_id,
+    scan_source,
+    write_payloads,
+    write_rows,
+)
 from index.preview import Groups, Preview
 from index.preview.flat import FlatPreview
 from index.preview.graph import GraphPreview
@@ -289,8 +298,11 @@ class _Building:
         disk_rows[disk_order] = np.arange(layout.n)
         write_rows(self.source, scan, disk_rows, codes, layout, self.folder, steps=self.steps)
         if scan.payload is not None:
-            with PayloadWriter(self.folder) as writer:
-                writer.append(scan.payload.read(disk_order))
+            # The room that the graph's rows leave of the build's bound is for distinct strings.
+            room = max(0, WORK_BYTES - self.report.distinct_rows * self.coder.width)
+            write_payloads(
+                scan.payload.read(disk_order), self.folder, text_bytes=TEXT_BYTES + room // 2, steps=self.steps
+            )
             scan.payload.close()
         scan.ids, scan.hashes = None, np.zeros(0, np.uint64)
         return Places(layout, groups), None if layout.ids_in_pages else codes

@@ -7,16 +7,19 @@ describe          parts -> the manifest's fields
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from index.budget import SCRATCH_BYTES, SEARCHES
 from index.check import verify_contents
 from index.codes import Coder
+from index.columns import COLUMNS_NAME, ColumnBuilder, ColumnsFile, PayloadColumns
 from index.errors import UnknownIndexError
 from index.fullview import PageLayout, VectorFile
 from index.ids import IDS_FOLDER, IdTable
@@ -31,6 +34,8 @@ from index.preview.graph import GraphPreview
 from index.preview.ivf import IvfPreview, code_bits
 from index.rerank import Places
 from index.resident import load_resident
+
+_ROWS_AT_ONCE = 1024
 
 
 @dataclass(slots=True)
@@ -50,6 +55,22 @@ class Generation:
     ids: IdTable
     resident_codes: NDArray[np.uint64] | None
     payload: PayloadFile | None
+    columns_file: ColumnsFile | None = None
+    _made: list[PayloadColumns] = field(default_factory=list)
+    _making: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def columns(self) -> PayloadColumns | None:
+        """Columns of the payloads; None where there are no payloads.
+
+        An index that was built before there was a file of them has them made on first use, in memory.
+        """
+        if self.columns_file is not None or self.payload is None:
+            return self.columns_file
+        with self._making:
+            if not self._made:
+                self._made.append(columns_of(self.payload))
+            return self._made[0]
 
     @property
     def n(self) -> int:
@@ -163,7 +184,17 @@ def open_generation(folder: Path, options: OpenOptions, *, described: Manifest |
         ids=IdTable.open(folder),
         resident_codes=codes,
         payload=PayloadFile.open(folder) if _has(folder, manifest, f"{PAYLOAD_FOLDER}/{DATA_NAME}") else None,
+        columns_file=ColumnsFile.open(folder) if _has(folder, manifest, f"{PAYLOAD_FOLDER}/{COLUMNS_NAME}") else None,
     )
+
+
+def columns_of(payload: PayloadFile) -> PayloadColumns:
+    """Columns of payloads that have no file of them, in memory."""
+    builder = ColumnBuilder()
+    for start in range(0, payload.n, _ROWS_AT_ONCE):
+        raw = payload.get(np.arange(start, min(start + _ROWS_AT_ONCE, payload.n)))
+        builder.append([None if each is None else msgspec.json.decode(each) for each in raw])
+    return builder.view()
 
 
 def _has(folder: Path, manifest: Manifest, name: str) -> bool:

@@ -26,7 +26,7 @@ FORMAT_VERSION = 1
 MANIFEST_NAME = "manifest.json"
 MARKER_NAME = ".fullview-building"
 """An empty file in a folder under construction, and in one that is being replaced; elsewhere it means nothing."""
-READ_IN_PARTS = ("vectors.bin", "payload/data.bin")
+READ_IN_PARTS = ("vectors.bin", "payload/data.bin", "payload/columns.bin")
 """Files that opening does not read whole: searches read and verify parts of them."""
 HEAD_BYTES = 64
 """Of those files opening compares the first bytes, where their headers are."""

@@ -3,6 +3,7 @@
 scan_source   every row is validated and hashed; mean, lengths, ids; payload spooled to disk
 encode_nodes  distinct rows -> int8 rows for the graph, and codes
 write_rows    rows in disk order into the vector file, through buckets on disk
+write_payloads   payloads in disk order, as JSON and as columns
 
 A row here is counted among the rows that are kept: rows skipped as bad have no number.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,16 +23,19 @@ import xxhash
 from numpy.typing import NDArray
 
 from index.codes import Coder, encode_int8
+from index.columns import ColumnsWriter
 from index.errors import BadRowsError, SourceError
 from index.fullview import VectorFileWriter
 from index.fullview.layout import PageLayout
 from index.ids import canonical_id
 from index.options import Metric
+from index.payload import PayloadWriter
 from index.progress import Steps
 from index.sources import BadRow, Block, VectorSource, find_bad_rows
 
 BUCKET_BYTES = 64_000_000
 LISTED_BAD_ROWS = 1000
+PAYLOADS_AT_ONCE = 1024
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -344,3 +349,12 @@ def write_rows(
             ordered[records["row"] - b * each] = records["vector"]
             writer.append(ordered, id_codes[b * each : b * each + len(ordered)])
             steps.advance(layout.n + min((b + 1) * each, layout.n), 2 * layout.n)
+
+
+def write_payloads(payloads: Iterator[bytes | None], folder: Path, *, text_bytes: int, steps: Steps) -> None:
+    """Write payloads that come in disk order. text_bytes: see ColumnsWriter."""
+    with PayloadWriter(folder) as writer, ColumnsWriter(folder, text_bytes=text_bytes) as columns:
+        while some := list(islice(payloads, PAYLOADS_AT_ONCE)):
+            writer.append(some)
+            columns.append(some)
+            steps.check()

@@ -51,9 +51,9 @@ INDEX = Kind(
     "an index",
     "vectors.bin",
     (
-        "vectors.bin", "vectors.sum", "ids/table.bin", "ids/codes.npy", "payload/data.bin", "codes.npy", "scalars.npy",
-        "links.npy", "entries.npy", "mean.npy", "groups.npy", "report.json", "lists/offsets.npy", "lists/centroids.npy",
-        "lists/centroid_scalars.npy", "lists/codebooks.npy", "lists/route.bin",
+        "vectors.bin", "vectors.sum", "ids/table.bin", "ids/codes.npy", "payload/data.bin", "payload/columns.bin",
+        "codes.npy", "scalars.npy", "links.npy", "entries.npy", "mean.npy", "groups.npy", "report.json",
+        "lists/offsets.npy", "lists/centroids.npy", "lists/centroid_scalars.npy", "lists/codebooks.npy", "lists/route.bin",
     ),
 )  # fmt: skip
 _BUILDING, _OLD = ".building-", ".old-"

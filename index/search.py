@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from index import exact
 from index.allowed import AllowedRows
 from index.codes import PreparedQueries
+from index.columns import PayloadColumns
 from index.errors import IndexClosedError, OptionsError, ShapeMismatchError
 from index.folder import Generation, open_generation
 from index.fullview import PageReader, aligned_pages
@@ -298,6 +299,16 @@ class OpenIndex:
         rule: RerankRule = FixedDepth(depth=options.rerank) if options.rerank is not None else point.rule
         return effort, max(k, options.rerank or 0), rule
 
+    @property
+    def columns(self) -> PayloadColumns | None:
+        """Typed columns of the payloads, for filters; None where the index was built without payloads.
+
+        Raises CorruptIndexError, ReadFailedError, IndexClosedError.
+        """
+        if self._closed:
+            raise IndexClosedError(f"{self.path} was closed; open the index again")
+        return self.generation.columns
+
     def point(self, k: int, recall: float | None = None) -> OperatingPoint:
         """The operating point of a search for k hits: for the recall asked for, or the one promised at build."""
         asked = self.generation.promised_recall if recall is None else recall
@@ -317,9 +328,26 @@ class OpenIndex:
 
     def vectors(self, rows: Any) -> NDArray[np.generic]:
         """Stored vectors, as given, of rows int64 (m,) -> (m, dim)."""
-        wanted = self._rows(rows)
         layout = self.generation.layout
-        out = np.empty((len(wanted), layout.dim), layout.dtype)
+        raw = self._bytes_of(self._rows(rows), layout.vector_offset, layout.vector_bytes)
+        return raw.view(layout.dtype)
+
+    def ids_of_rows(self, rows: Any) -> NDArray[Any]:
+        """Ids of rows int64 (m,): uint64, or object where strings are."""
+        wanted = self._rows(rows)
+        codes = self.generation.resident_codes
+        if codes is None:
+            own = self._bytes_of(wanted, self.generation.layout.id_offset, 8).view(np.uint64).reshape(-1)
+        else:
+            own = codes[wanted]
+        return self.ids.ids_of_codes(own)
+
+    def _bytes_of(
+        self, wanted: NDArray[np.int64], offset_of: Callable[[NDArray[np.int64]], NDArray[np.int64]], size: int
+    ) -> NDArray[np.uint8]:
+        """What lies at an offset inside each row's pages, uint8 (m, size)."""
+        layout = self.generation.layout
+        out = np.empty((len(wanted), size), np.uint8)
         with self._scratch() as scratch:
             for start in range(0, len(wanted), 1024):
                 some = wanted[start : start + 1024]
@@ -328,8 +356,8 @@ class OpenIndex:
                 scratch.reader.begin(pages, out=buffer)
                 scratch.reader.finish()
                 groups = buffer[: len(pages)].reshape(len(some), layout.group_bytes)
-                at = layout.vector_offset(some)[:, None] + np.arange(layout.vector_bytes)
-                out[start : start + len(some)] = np.take_along_axis(groups, at, axis=1).view(layout.dtype)
+                at = offset_of(some)[:, None] + np.arange(size)
+                out[start : start + len(some)] = np.take_along_axis(groups, at, axis=1)
         return out
 
     def recall(

@@ -68,7 +68,18 @@ def create_app(
 
     app = FastAPI(title="fullview", lifespan=life, docs_url=None, redoc_url=None, redirect_slashes=False)
     # Routes are tried in this order: those of queries come first.
-    for family in (points, writes, decoder_routes, collections, aliases, service_routes, uploads, builds, openai, later):
+    for family in (
+        points,
+        writes,
+        decoder_routes,
+        collections,
+        aliases,
+        service_routes,
+        uploads,
+        builds,
+        openai,
+        later,
+    ):
         app.include_router(family.router)
     app.include_router(builds.compact_router)
     app.add_exception_handler(HTTPException, _http_problem)

@@ -24,7 +24,7 @@ class Database:
     Raises UnsupportedFormatError for a file of a newer version, which is left as it is.
     """
 
-    def __init__(self, path: Path, *, schema: str, version: int = 1, upgrades: Mapping[int, str] = {}) -> None:  # noqa: B006
+    def __init__(self, path: Path, *, schema: str, version: int = 1, upgrades: Mapping[int, str] = {}) -> None:
         _require_known(path, version)
         self._lock = threading.RLock()
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)

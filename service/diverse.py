@@ -42,9 +42,10 @@ def diverse(
 def _similarities(vectors: NDArray[np.float64], other: NDArray[np.float64], metric: str) -> NDArray[np.float64]:
     if metric == Metric.L2:
         difference = vectors - other
-        return -np.einsum("ij,ij->i", difference, difference)
+        squares: NDArray[np.float64] = np.einsum("ij,ij->i", difference, difference)
+        return -squares
     along: NDArray[np.float64] = vectors @ other
     if metric == Metric.COSINE:
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors) * float(other @ other))
-        return np.divide(along, lengths, out=np.zeros_like(along), where=lengths > 0)
+        np.divide(along, lengths, out=along, where=lengths > 0)
     return along

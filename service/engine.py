@@ -6,13 +6,14 @@ write()           operations on its points: durable, then seen by every request 
 create() change() delete() set_aliases() publish()     the catalogue first (durable), then what requests see (atomic)
 start() close()   leftovers out, indexes opened in the background; all closed
 
-Invariant: a request reads exactly one generation and one moment of its delta from its first step to its last. Names resolve at its start, so an
-answer to a request that was sent after a swap returned never comes from the old side.
+Invariant: a request reads exactly one generation and one moment of its delta from its first step to its last. Names
+resolve at its start, so an answer to a request that was sent after a swap returned never comes from the old side.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import resource
 import sqlite3
@@ -313,7 +314,10 @@ class Engine:
                 self._aliases = {alias: target for alias, target in self._aliases.items() if target != name}
         with collection.written.lock:
             collection.written.remove()
+        remove_folder_if_there(self.folder_of(collection.record.id) / SNAPSHOTS_FOLDER)
         self._retire(collection)
+        with contextlib.suppress(OSError):  # a generation that is still read takes the folder with it
+            self.folder_of(collection.record.id).rmdir()
         self.reserve.fill()
         return True
 
@@ -442,8 +446,6 @@ class Engine:
             collection.generation.retire(remove_files=True)
         elif collection.record.generation is not None:
             remove_generation(self.folder_of(collection.record.id) / collection.record.generation)
-        else:
-            remove_folder_if_there(self.folder_of(collection.record.id))
 
     def _require_publishable(
         self, record: CollectionRecord, old: Collection | None, *, alias: str | None, may_replace: bool
@@ -527,6 +529,8 @@ class Engine:
                 remove_folder(folder)
                 continue
             for generation in folder.iterdir():
-                if generation.name != kept[folder.name] and not generation.name.startswith((STORE_NAME, SNAPSHOTS_FOLDER)):
+                if generation.name != kept[folder.name] and not generation.name.startswith(
+                    (STORE_NAME, SNAPSHOTS_FOLDER)
+                ):
                     log.info("removing what an unfinished build left: %s", generation)
                     remove_folder(generation)

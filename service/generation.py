@@ -87,6 +87,10 @@ class SearchableIndex(Protocol):
         """RecallEstimate of queries float32 [m, dim]."""
         ...
 
+    def ids_of_rows(self, rows: np.ndarray) -> np.ndarray:
+        """Ids of rows: uint64, or object where strings are."""
+        ...
+
     def stats(self) -> dict[str, Any]:
         """Rows, preview, resident bytes by part, io mode..."""
         ...

@@ -114,9 +114,7 @@ class RawAnswer:
     work: WorkDone
 
 
-def answer_raw(
-    view: PointsView, vectors: np.ndarray, *, k: int, offset: int, options: SearchOptions
-) -> RawAnswer:
+def answer_raw(view: PointsView, vectors: np.ndarray, *, k: int, offset: int, options: SearchOptions) -> RawAnswer:
     """Hits of queries float32 [m, dim] without an object for each number. Raises UnsupportedError for string ids."""
     work = WorkDone()
     hits = view.search(vectors, offset + k, options)

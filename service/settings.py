@@ -81,10 +81,14 @@ class Settings(BaseSettings):
         description="Load the models that completions run in the background; else the first completion loads them.",
     )
     delta_memory_mb: float = Field(
-        512.0, gt=0, description="Most memory, in MB, of points that are not in their collection's generation yet; 503 then."
+        512.0,
+        gt=0,
+        description="Most memory, in MB, of points that are not in their collection's generation yet; 503 then.",
     )
     compact_rows: int = Field(
-        20_000, ge=1, description="A collection is compacted when so many of its points changed since its generation, ..."
+        20_000,
+        ge=1,
+        description="A collection is compacted when so many of its points changed since its generation, ...",
     )
     compact_share: float = Field(
         0.1, gt=0, le=1, description="... and that share of them: the larger of the two counts."

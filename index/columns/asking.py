@@ -2,9 +2,9 @@
 
 equal_to()       one of some scalars: booleans, integers (or floats that are the same), strings
 in_range()       numbers within bounds
-in_times()       such a table of the date-times within bounds
 in_strings()     strings that a table over the column's strings selects
 has_value()      neither null nor nothing
+rows_in_times()  rows with a date-time within bounds
 
 Comparisons are exact: a bound is turned into one that the cells' own type holds; no cell is rounded.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from index.columns.column import Cells, Mask, Strings
+from index.columns.column import Cells, Column, Mask, Strings
 from index.columns.kinds import Kind
 from index.columns.times import NO_TIME
 
@@ -76,11 +76,16 @@ def in_strings(cells: Cells, selected: Mask) -> Mask:
     return cells.only(Kind.STRING, selected[codes])
 
 
-def in_times(strings: Strings, low: int, high: int) -> Mask:
-    """(strings,): which are date-times from low to high, in microseconds since 1970."""
-    times = strings.times()
-    found: Mask = (times != NO_TIME) & (times >= low) & (times <= high)
-    return found
+def rows_in_times(column: Column, low: int, high: int) -> Mask:
+    """(n,): rows with a string that is a date-time from low to high, in microseconds since 1970."""
+    if column.times is not None:
+        rows = np.zeros(column.n, np.bool_)
+        values = column.times.values
+        rows[column.times.rows[(values >= low) & (values <= high)]] = True
+        return rows
+    times = column.strings.times()
+    selected = (times != NO_TIME) & (times >= low) & (times <= high)
+    return column.where(lambda cells: in_strings(cells, selected))
 
 
 def has_value(cells: Cells) -> Mask:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from index.columns.kinds import Kind, Names
@@ -59,7 +60,7 @@ class Cells:
 
 
 class Strings(Protocol):
-    """The distinct strings of a column; a code is a place among them."""
+    """The distinct strings of a column, each with its code: its place among them."""
 
     def __len__(self) -> int: ...
 
@@ -76,10 +77,50 @@ class Strings(Protocol):
         """(strings,): microseconds since 1970, NO_TIME for what is no date-time."""
 
 
+class HashedStrings:
+    """Strings that are not kept, in a column with very many: the code is a hash. They can be compared, but not listed.
+
+    A code has 63 bits: that a text which no row has meets another's is as likely as rows in 2^63.
+    """
+
+    def __len__(self) -> int:
+        return 0
+
+    def code_of(self, text: str) -> int:
+        """Of any text."""
+        return hash_of(text)
+
+    def texts(self) -> Iterator[str]:
+        """None."""
+        return iter(())
+
+    def text(self, code: int) -> str:
+        """Raises LookupError."""
+        raise LookupError(f"code {code} is a hash; its string stands in the row's JSON")
+
+    def times(self) -> NDArray[np.int64]:
+        """None; the column has them."""
+        return np.zeros(0, np.int64)
+
+
+def hash_of(text: str) -> int:
+    """The code of a string that is not kept: 63 bits of the xxh3 of its UTF-8."""
+    return int(xxhash.xxh3_64_intdigest(text.encode(errors="surrogatepass"))) >> 1
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The strings of a column with hashed strings that are date-times. rows int32 (t,), ascending; values int64 (t,):
+    microseconds since 1970."""
+
+    rows: NDArray[np.int32]
+    values: NDArray[np.int64]
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """n: rows in all. rows int32 (m,), ascending: whose cells these are; None: cell i is of row i. element_rows int32 (e,),
-    ascending: the row of each element of `elements`, which are scalars."""
+    ascending: the row of each element of `elements`, which are scalars. times: only where strings are hashed."""
 
     n: int
     rows: NDArray[np.int32] | None
@@ -87,6 +128,12 @@ class Column:
     element_rows: NDArray[np.int32]
     elements: Cells
     strings: Strings
+    times: Times | None = None
+
+    @property
+    def lists_strings(self) -> bool:
+        """False where the strings are hashed: what asks for more than equality must read the JSON."""
+        return self.times is None
 
     def where(self, test: Callable[[Cells], Mask]) -> Mask:
         """(n,): rows whose cell passes, or an element of whose list does."""

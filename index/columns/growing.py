@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from index.columns.column import Cells, Column, Mask, PayloadColumns
+from index.columns.column import Cells, Column, Mask, PayloadColumns, hash_of
 from index.columns.kinds import COLUMNS_MAX, DEPTH_MAX, Kind, Names
 from index.columns.times import NO_TIME, parse_time
 
@@ -122,26 +122,35 @@ class GrowingStrings:
             return self._times[:size]
 
 
-class _NoEntries(Entries):
-    """Of a dropped column: nothing is kept."""
+class HashingStrings(GrowingStrings):
+    """Strings that are hashed and not kept; of those that are date-times row and time are."""
 
-    __slots__ = ()
+    __slots__ = ("_builder", "time_entries")
 
-    def put(self, row: int, kind: Kind, value: int) -> None:
-        """Forget it."""
+    def __init__(self, builder: ColumnBuilder) -> None:
+        super().__init__()
+        self.codes = _Hashes(self)
+        self.time_entries = Entries()
+        self._builder = builder
 
-    def put_float(self, row: int, value: float) -> None:
-        """Forget it."""
+    def code(self, text: str) -> int:
+        """The hash of one string of the row that is being added."""
+        time = parse_time(text)
+        if time is not None:
+            self.time_entries.put(self._builder.n, Kind.INT, time)
+        return hash_of(text)
 
 
-class _NoStrings(GrowingStrings):
-    """Of a dropped column: nothing is kept."""
+class _Hashes(dict[str, int]):
+    """Looks like the codes of strings that are all known."""
 
-    __slots__ = ()
+    def __init__(self, strings: HashingStrings) -> None:
+        super().__init__()
+        self._strings = strings
 
-    def add(self, text: str) -> int:
-        """Forget it."""
-        return 0
+    def get(self, text: str, default: Any = None) -> Any:
+        """The hash of a string."""
+        return self._strings.code(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,12 +226,11 @@ class ColumnBuilder:
         """Bytes of all cells and elements."""
         return sum(column.entries.nbytes + column.elements.nbytes for column in self.columns.values())
 
-    def drop(self, path: Names) -> None:
-        """Keep no cells of a path from now on, and forget its strings; of a builder that has no views."""
+    def hash_strings(self, path: Names) -> None:
+        """Hash the strings of a path from now on, and forget those it has; of a builder that has no views."""
         column = self.columns[path]
         self.text_bytes -= column.strings.text_bytes
-        column.strings = _NoStrings()
-        column.entries, column.elements = _NoEntries(), _NoEntries()
+        column.strings = HashingStrings(self)
 
     def _put_object(self, level: dict[str, GrowingColumn], path: Names, payload: dict[str, Any], row: int) -> None:
         for key, value in payload.items():

@@ -11,9 +11,9 @@ Names = tuple[str, ...]
 class Kind(IntEnum):
     """Stored in payload/columns.bin, a byte a cell. Never renumber; add at the end.
 
-    value of a cell: 0 or 1 of a BOOL, the number of an INT, the 64 bits of a FLOAT, of a STRING its place among the column's
-    strings, of a LIST of scalars the number of its elements; 0 of all others. OTHER: integers beyond 64 bits, arrays that
-    hold objects or arrays. MISSING: the row has nothing there.
+    value of a cell: 0 or 1 of a BOOL, the number of an INT, the 64 bits of a FLOAT, of a STRING its code (its place among the
+    column's strings, or its hash), of a LIST of scalars the number of its elements; 0 of all others. OTHER: integers beyond
+    64 bits, arrays that hold objects or arrays. MISSING: the row has nothing there.
     """
 
     MISSING = 0

@@ -24,7 +24,8 @@ MAGIC = b"FVCOLUMN"
 
 
 class Section(msgspec.Struct, frozen=True, array_like=True):
-    """An array: where it begins, its NumPy dtype, its length, the xxh3 of its bytes (16 hexadecimal digits)."""
+    """An array: where it begins, its NumPy dtype, its length, and the xxh3 (16 hexadecimal digits) of its bytes and the
+    zeros up to the next multiple of ALIGNMENT."""
 
     at: int
     dtype: str
@@ -51,21 +52,21 @@ class StringsEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ColumnEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One column."""
+    """One column. strings: where they are kept; times: where they are hashed, rows and microseconds of those that are
+    date-times."""
 
     path: list[str]
     cells: CellsEntry
     elements: CellsEntry | None = None
     strings: StringsEntry | None = None
+    times: CellsEntry | None = None
 
 
 class Directory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """columns: in order of their paths. spilled: rows with keys that have no column. dropped: paths without column because
-    of their many distinct strings."""
+    """columns: in order of their paths. spilled: rows with keys that have no column."""
 
     columns: list[ColumnEntry]
     spilled: Section | None = None
-    dropped: list[list[str]] = []
 
 
 def pack_header(*, n: int, directory_at: int, directory_bytes: int, xxh3: int) -> bytes:

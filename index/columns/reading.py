@@ -19,9 +19,18 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from index.columns.column import Cells, Column, Mask, PayloadColumns
+from index.columns.column import Cells, Column, HashedStrings, Mask, PayloadColumns, Times
 from index.columns.kinds import Names
-from index.columns.layout import COLUMNS_NAME, HEADER, CellsEntry, ColumnEntry, Directory, Section, read_header
+from index.columns.layout import (
+    ALIGNMENT,
+    COLUMNS_NAME,
+    HEADER,
+    CellsEntry,
+    ColumnEntry,
+    Directory,
+    Section,
+    read_header,
+)
 from index.columns.mapped import map_file
 from index.columns.times import NO_TIME
 from index.descriptor import NotAFileError, open_regular
@@ -102,8 +111,6 @@ class ColumnsFile(PayloadColumns):
 
     def uncolumned(self, path: Names) -> Mask | None:
         """Of a path without column: the rows that may have something there all the same; None: no row has."""
-        if path in self._dropped:
-            return np.ones(self.n, np.bool_)
         if self._spilled is None:
             return None
         rows = np.zeros(self.n, np.bool_)
@@ -142,7 +149,6 @@ class ColumnsFile(PayloadColumns):
             os.close(fd)
         decoded = msgspec.json.decode(directory, type=Directory)
         self._entries = {tuple(entry.path): entry for entry in decoded.columns}
-        self._dropped = {tuple(path) for path in decoded.dropped}
         self._spilled = decoded.spilled
 
     def _column(self, entry: ColumnEntry) -> Column:
@@ -152,6 +158,11 @@ class ColumnsFile(PayloadColumns):
             given, elements = self._cells(entry.elements)
             assert given is not None, "elements have rows"
             element_rows = given
+        if entry.times is not None:
+            rows_of_times, times_cells = self._cells(entry.times)
+            assert rows_of_times is not None, "times have rows"
+            times_found = Times(rows_of_times, times_cells.values)
+            return Column(self.n, rows, cells, element_rows, elements, HashedStrings(), times_found)
         strings = MappedStrings(np.zeros(1, np.int64), np.zeros(0, np.uint8), None)
         if entry.strings is not None:
             times = None if entry.strings.times is None else self._array(entry.strings.times)
@@ -166,11 +177,12 @@ class ColumnsFile(PayloadColumns):
     def _array(self, section: Section) -> NDArray[Any]:
         """The array of a section, compared with its checksum."""
         dtype = np.dtype(section.dtype)
-        raw = self._map[section.at : section.at + section.length * dtype.itemsize]
+        size = section.length * dtype.itemsize
+        raw = self._map[section.at : section.at + -(-size // ALIGNMENT) * ALIGNMENT]
         found = xxhash.xxh3_64_hexdigest(raw.data)
         if found != section.xxh3:
             raise self._corrupt(CorruptReason.CHECKSUM, section.xxh3, found, section.at)
-        return raw.view(dtype)
+        return raw[:size].view(dtype)
 
     def _corrupt(self, reason: CorruptReason, expected: int | str, found: int | str, offset: int) -> CorruptIndexError:
         return CorruptIndexError(

@@ -2,27 +2,28 @@
 
 ColumnsWriter   append() payloads, close()
 
-Cells wait in a nameless file, 64 MB at a time; close() puts them together column by column. What stays in memory are the
-distinct strings, up to TEXT_BYTES_MAX; a column that would break that bound is dropped, and its conditions are then
-decided from the JSON.
+Cells wait in a nameless file; close() puts them together column by column. What stays in memory are the distinct strings,
+up to a bound: where there are more, the column with most of them has its strings hashed from then on, which still compares
+them, but cannot look into them.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from index.columns.growing import ColumnBuilder, Entries, GrowingColumn, times_of
+from index.columns.column import hash_of
+from index.columns.growing import ColumnBuilder, Entries, GrowingColumn, HashingStrings, times_of
 from index.columns.kinds import Kind, Names
 from index.columns.layout import (
     ALIGNMENT,
@@ -38,9 +39,11 @@ from index.columns.layout import (
 )
 from index.columns.times import NO_TIME
 
-CELL_BYTES_MAX = 64_000_000
-TEXT_BYTES_MAX = 160_000_000
-_ROWS_AT_ONCE = 4096
+TEXT_BYTES = 64_000_000
+"""What distinct strings may take in memory: 270,000 of 40 characters."""
+CELL_BYTES = 16_000_000
+_ROWS_AT_ONCE = 1024
+_TEXTS_AT_ONCE = 65_536
 _DENSE_SHARE = 2
 """A column that every second row has is written with a cell for each row: a mask over rows is then one pass."""
 
@@ -55,22 +58,37 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Period:
-    """Rows first to last - 1, which were spooled together: the parts of each column's cells, and of their elements."""
+    """Rows first to last - 1, which were spooled together: the parts of each column's cells, elements and times."""
 
     first: int
     last: int
-    cells: dict[Names, _Part]
-    elements: dict[Names, _Part]
+    cells: dict[Names, _Part] = field(default_factory=dict)
+    elements: dict[Names, _Part] = field(default_factory=dict)
+    times: dict[Names, _Part] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recoding:
+    """How the codes of strings in the spool become those in the file: `codes` says what each becomes, in the first
+    `periods` periods; later ones are right already. times: of each code, where the strings are hashed."""
+
+    periods: int
+    codes: NDArray[np.int64]
+    times: NDArray[np.int64] | None = None
+
+
+_Piece = tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.int64]]
 
 
 class ColumnsWriter:
     """Writes payload/columns.bin of the generation in `folder`, where payload/ exists. A context manager; left by an
-    exception it abandons the file."""
+    exception it abandons the file. text_bytes: what distinct strings may take in memory."""
 
-    def __init__(self, folder: Path | str) -> None:
+    def __init__(self, folder: Path | str, *, text_bytes: int = TEXT_BYTES, cell_bytes: int = CELL_BYTES) -> None:
         place = Path(folder) / "payload"
         self._builder = ColumnBuilder()
-        self._dropped: list[Names] = []
+        self._text_bytes, self._cell_bytes = text_bytes, cell_bytes
+        self._hashed: dict[Names, _Recoding] = {}
         self._periods: list[_Period] = []
         self._drained = 0
         self._spool = tempfile.TemporaryFile(dir=place)  # noqa: SIM115 (open until close())
@@ -93,14 +111,11 @@ class ColumnsWriter:
             return
         try:
             self._drain()
-            # A dropped column takes no place, but what is below it may have one.
-            columns = [self._column(path) for path in sorted(self._builder.columns) if path not in self._dropped]
+            self._spool.flush()
+            columns = [self._column(path) for path in sorted(self._builder.columns)]
             spilled = np.array(self._builder.spilled, np.int32)
-            directory = Directory(
-                columns=columns,
-                spilled=self._out.write(iter([spilled]), "<i4") if len(spilled) else None,
-                dropped=[list(path) for path in sorted(self._dropped)],
-            )
+            written = self._out.write([spilled], "<i4") if len(spilled) else None
+            directory = Directory(columns=columns, spilled=written)
             self._out.finish(msgspec.json.encode(directory), n=self._builder.n)
         finally:
             self.abandon()
@@ -123,29 +138,33 @@ class ColumnsWriter:
         else:
             self.abandon()
 
-    # --- inside -------------------------------------------------------------------------------------------------
+    # --- inside: rows come --------------------------------------------------------------------------------------
 
     def _take(self, payloads: list[dict[str, Any] | None]) -> None:
         builder = self._builder
         builder.append(payloads)
-        while builder.text_bytes > TEXT_BYTES_MAX:
-            dearest = max(builder.columns.values(), key=lambda column: column.strings.text_bytes)
-            builder.drop(dearest.path)
-            self._dropped.append(dearest.path)
-        if builder.cell_bytes > CELL_BYTES_MAX:
+        if builder.text_bytes > self._text_bytes or builder.cell_bytes > self._cell_bytes:
             self._drain()
+        while builder.text_bytes > self._text_bytes:
+            dearest = max(builder.columns.values(), key=lambda column: column.strings.text_bytes)
+            texts = dearest.strings.list
+            codes = np.fromiter(map(hash_of, texts), np.int64, len(texts))
+            self._hashed[dearest.path] = _Recoding(len(self._periods), codes, times_of(texts))
+            builder.hash_strings(dearest.path)
 
     def _drain(self) -> None:
         """Move all cells to the spool."""
         builder = self._builder
-        if builder.n > self._drained:
-            cells: dict[Names, _Part] = {}
-            elements: dict[Names, _Part] = {}
-            for path, column in builder.columns.items():
-                self._spool_entries(column.entries, cells, path)
-                self._spool_entries(column.elements, elements, path)
-            self._periods.append(_Period(self._drained, builder.n, cells, elements))
-            self._drained = builder.n
+        if builder.n == self._drained:
+            return
+        period = _Period(self._drained, builder.n)
+        for path, column in builder.columns.items():
+            self._spool_entries(column.entries, period.cells, path)
+            self._spool_entries(column.elements, period.elements, path)
+            if isinstance(column.strings, HashingStrings):
+                self._spool_entries(column.strings.time_entries, period.times, path)
+        self._periods.append(period)
+        self._drained = builder.n
 
     def _spool_entries(self, entries: Entries, parts: dict[Names, _Part], path: Names) -> None:
         if entries.count:
@@ -154,79 +173,107 @@ class ColumnsWriter:
                 self._spool.write(array[: entries.count].data)
             entries.clear()
 
-    def _read(self, part: _Part) -> tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.int64]]:
+    # --- inside: columns are put together -----------------------------------------------------------------------
+
+    def _column(self, path: Names) -> ColumnEntry:
+        column = self._builder.columns[path]
+        hashed, strings = self._hashed.get(path), None
+        recoding = hashed
+        if recoding is None:
+            recoding, strings = self._strings(column)
+        count = sum(period.cells[path].count for period in self._periods if path in period.cells)
+        whole = count * _DENSE_SHARE >= self._builder.n
+        kinds = column.entries.kinds | (1 << Kind.MISSING if whole and count < self._builder.n else 0)
+        cells = self._cells(lambda: self._pieces(path, recoding, "cells"), kinds, whole=whole)
+        elements = times = None
+        if column.elements.kinds:
+            elements = self._cells(lambda: self._pieces(path, recoding, "elements"), column.elements.kinds, whole=False)
+        if hashed is not None:
+            times = self._cells(lambda: self._times(path, hashed), 1 << Kind.INT, whole=False)
+        return ColumnEntry(path=list(path), cells=cells, elements=elements, strings=strings, times=times)
+
+    def _strings(self, column: GrowingColumn) -> tuple[_Recoding, StringsEntry | None]:
+        """Write the distinct strings, ascending."""
+        texts = column.strings.list
+        order = sorted(range(len(texts)), key=texts.__getitem__)
+        ranks = np.empty(len(texts), np.int64)
+        ranks[order] = np.arange(len(texts))
+        recoding = _Recoding(len(self._periods), ranks)
+        if not texts:
+            return recoding, None
+        lengths = (len(texts[code].encode()) for code in order)
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.fromiter(lengths, np.int64, len(order)))])
+        times = times_of([texts[code] for code in order])
+        blocks = (order[start : start + _TEXTS_AT_ONCE] for start in range(0, len(order), _TEXTS_AT_ONCE))
+        raw = (np.frombuffer("".join(texts[code] for code in block).encode(), np.uint8) for block in blocks)
+        out = self._out
+        return recoding, StringsEntry(
+            ends=out.write([ends], "<i8"),
+            text=out.write(raw, "|u1"),
+            times=out.write([times], "<i8") if (times != NO_TIME).any() else None,
+        )
+
+    def _pieces(self, path: Names, recoding: _Recoding, what: Literal["cells", "elements"]) -> Iterator[_Piece]:
+        """Cells of each period, with the codes that strings have in the file."""
+        for number, period in enumerate(self._periods):
+            rows, tags, values = self._read((period.cells if what == "cells" else period.elements).get(path))
+            if number < recoding.periods and len(recoding.codes):
+                values = values.copy()
+                texts = tags == Kind.STRING
+                values[texts] = recoding.codes[values[texts]]
+            yield rows, tags, values
+
+    def _times(self, path: Names, recoding: _Recoding) -> Iterator[_Piece]:
+        """Date-times of hashed strings: of those from before they were hashed by their codes."""
+        assert recoding.times is not None, "hashed strings have times"
+        for number, period in enumerate(self._periods):
+            if number >= recoding.periods:
+                yield self._read(period.times.get(path))
+                continue
+            found_rows, found_times = [], []
+            for parts in (period.cells, period.elements):
+                rows, tags, values = self._read(parts.get(path))
+                texts = tags == Kind.STRING
+                times = recoding.times[values[texts]]
+                found_rows.append(rows[texts][times != NO_TIME])
+                found_times.append(times[times != NO_TIME])
+            all_rows, all_times = np.concatenate(found_rows), np.concatenate(found_times)
+            order = np.argsort(all_rows, kind="stable")
+            yield all_rows[order], np.full(len(order), Kind.INT, np.uint8), all_times[order]
+
+    def _read(self, part: _Part | None) -> _Piece:
+        if part is None:
+            return np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.int64)
         raw = os.pread(self._spool.fileno(), part.count * 13, part.at)
         rows = np.frombuffer(raw, np.int32, part.count)
         tags = np.frombuffer(raw, np.uint8, part.count, 4 * part.count)
         return rows, tags, np.frombuffer(raw, np.int64, part.count, 5 * part.count)
 
-    def _column(self, path: Names) -> ColumnEntry:
-        column = self._builder.columns[path]
-        ranks, strings = self._strings(column)
-        dense = sum(period.cells[path].count for period in self._periods if path in period.cells)
-        whole = dense * _DENSE_SHARE >= self._builder.n
-        cells = self._cells([(p, p.cells.get(path)) for p in self._periods], column.entries.kinds, ranks, whole=whole)
-        elements = None
-        if column.elements.kinds:
-            parts = [(p, p.elements.get(path)) for p in self._periods]
-            elements = self._cells(parts, column.elements.kinds, ranks, whole=False)
-        return ColumnEntry(path=list(path), cells=cells, elements=elements, strings=strings)
+    def _cells(self, pieces: Callable[[], Iterator[_Piece]], kinds: int, *, whole: bool) -> CellsEntry:
+        """Write cells, array after array, each a pass over the pieces. whole: with a cell for each row, MISSING where
+        there is none; otherwise with the rows that have one."""
 
-    def _strings(self, column: GrowingColumn) -> tuple[NDArray[np.int64], StringsEntry | None]:
-        """(the place of each code among the sorted strings, the strings written)."""
-        texts = column.strings.list
-        order = sorted(range(len(texts)), key=texts.__getitem__)
-        ranks = np.empty(len(texts), np.int64)
-        ranks[order] = np.arange(len(texts))
-        if not texts:
-            return ranks, None
-        encoded = [texts[code].encode() for code in order]
-        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(text) for text in encoded], dtype=np.int64)])
-        times = times_of([texts[code] for code in order])
-        out = self._out
-        return ranks, StringsEntry(
-            ends=out.write(iter([ends]), "<i8"),
-            text=out.write((np.frombuffer(text, np.uint8) for text in _joined(encoded)), "|u1"),
-            times=out.write(iter([times]), "<i8") if (times != NO_TIME).any() else None,
-        )
-
-    def _cells(
-        self, parts: list[tuple[_Period, _Part | None]], kinds: int, ranks: NDArray[np.int64], *, whole: bool
-    ) -> CellsEntry:
-        """whole: with a cell for each row, MISSING where there is none; otherwise with the rows that have one."""
-        if whole and sum(part.count for _, part in parts if part) < self._builder.n:
-            kinds |= 1 << Kind.MISSING
-
-        def pieces(which: int) -> Iterator[NDArray[Any]]:
-            for period, part in parts:
-                if part is None:
-                    arrays = np.zeros(0, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.int64)
-                else:
-                    rows, tags, values = self._read(part)
-                    if len(ranks) and kinds >> Kind.STRING & 1:
-                        values = values.copy()
-                        texts = tags == Kind.STRING
-                        values[texts] = ranks[values[texts]]
-                    arrays = rows, tags, values
-                piece = arrays[which]
+        def array(which: int) -> Iterator[NDArray[Any]]:
+            for period, piece in zip(self._periods, pieces(), strict=True):
                 if whole:
-                    full = np.zeros(period.last - period.first, piece.dtype)
-                    full[arrays[0] - period.first] = piece
-                    piece = full
-                yield piece
+                    full = np.zeros(period.last - period.first, piece[which].dtype)
+                    full[piece[0] - period.first] = piece[which]
+                    yield full
+                else:
+                    yield piece[which]
 
         low = high = 0
         if kinds >> Kind.FLOAT & 1:
-            low = -(2**63)
+            low = -(2**63)  # the bits of floats take all 64
         else:
-            for piece in pieces(2):
-                low, high = min(low, int(piece.min(initial=0))), max(high, int(piece.max(initial=0)))
+            for values in array(2):
+                low, high = min(low, int(values.min(initial=0))), max(high, int(values.max(initial=0)))
         one_kind = kinds & (kinds - 1) == 0
         return CellsEntry(
             kinds=kinds,
-            rows=None if whole else self._out.write(pieces(0), "<i4"),
-            tags=None if one_kind else self._out.write(pieces(1), "|u1"),
-            values=self._out.write(pieces(2), _narrowest(low, high)),
+            rows=None if whole else self._out.write(array(0), "<i4"),
+            tags=None if one_kind else self._out.write(array(1), "|u1"),
+            values=self._out.write(array(2), _narrowest(low, high)),
         )
 
 
@@ -242,15 +289,17 @@ class _Out:
         """True after finish() and abandon()."""
         return self._file.closed
 
-    def write(self, pieces: Iterator[NDArray[Any]], dtype: str) -> Section:
-        """One array, given in pieces."""
-        self._file.write(bytes(-self._file.tell() % ALIGNMENT))
+    def write(self, pieces: Iterable[NDArray[Any]], dtype: str) -> Section:
+        """One array, given in pieces, and zeros up to the next multiple of ALIGNMENT."""
         at, length, digest = self._file.tell(), 0, xxhash.xxh3_64()
         for piece in pieces:
             raw = np.ascontiguousarray(piece.astype(dtype, copy=False)).data
             self._file.write(raw)
             digest.update(raw)
             length += len(piece)
+        padding = bytes(-self._file.tell() % ALIGNMENT)
+        self._file.write(padding)
+        digest.update(padding)
         return Section(at, dtype, length, digest.hexdigest())
 
     def finish(self, directory: bytes, *, n: int) -> None:
@@ -273,8 +322,3 @@ def _narrowest(low: int, high: int) -> str:
         if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):
             return "|i1" if bits == 8 else f"<i{bits // 8}"
     return "<i8"
-
-
-def _joined(encoded: list[bytes]) -> Iterator[bytes]:
-    for start in range(0, len(encoded), 65_536):
-        yield b"".join(encoded[start : start + 65_536])

@@ -52,9 +52,7 @@ def scan_nodes(
         count = held
         for q in range(queries.shape[0]):
             twice = np.float32(2.0) * query_scales[q]
-            score_rows(
-                codes, scalars, bits, some, end - start, queries[q], twice, middle * query_sums[q], values
-            )
+            score_rows(codes, scalars, bits, some, end - start, queries[q], twice, middle * query_sums[q], values)
             count = offer_all(values, start, end, distances[q], rows[q], held)
         held = count
     for q in range(queries.shape[0]):

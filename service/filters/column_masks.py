@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index.columns import Cells, Column, Kind, PayloadColumns
-from index.columns.asking import equal_to, has_value, in_range, in_strings, in_times, integer_bounds
+from index.columns.asking import equal_to, has_value, in_range, in_strings, integer_bounds, rows_in_times
 from service.filters.matching import field_holds, text_holds
 from service.filters.tree import (
     Except,
@@ -82,14 +82,20 @@ def _column_masks(predicate: Predicate, column: Column) -> tuple[Mask, Mask | No
     if isinstance(predicate, IsEmpty | IsNull):
         yes = _is_empty(column) if isinstance(predicate, IsEmpty) else _is_null(column)
         return (yes if predicate.wanted else ~yes), doubt
+    if isinstance(predicate, TimeRange):
+        low, high = integer_bounds(predicate.gt, predicate.gte, predicate.lt, predicate.lte)
+        return rows_in_times(column, low, high), doubt
     if isinstance(predicate, Words | Phrase | Prefix | Substring):
+        if not column.lists_strings:
+            strings = column.where(lambda cells: cells.of(Kind.STRING))
+            return np.zeros(column.n, np.bool_), strings if doubt is None else strings | doubt
         texts = column.strings.texts()
         selected = np.fromiter((text_holds(predicate, text) for text in texts), np.bool_, len(column.strings))
         return column.where(lambda cells: in_strings(cells, selected)), doubt
     return column.where(_test(predicate, column)), doubt
 
 
-def _test(predicate: Match | Except | Range | TimeRange, column: Column) -> Test:
+def _test(predicate: Match | Except | Range, column: Column) -> Test:
     strings = column.strings
     if isinstance(predicate, Match):
         wanted = predicate.values
@@ -97,12 +103,8 @@ def _test(predicate: Match | Except | Range | TimeRange, column: Column) -> Test
     if isinstance(predicate, Except):
         unwanted = predicate.values
         return lambda cells: has_value(cells) & ~equal_to(cells, strings, unwanted)
-    if isinstance(predicate, Range):
-        bounds = predicate
-        return lambda cells: in_range(cells, gt=bounds.gt, gte=bounds.gte, lt=bounds.lt, lte=bounds.lte)
-    low, high = integer_bounds(predicate.gt, predicate.gte, predicate.lt, predicate.lte)
-    selected = in_times(strings, low, high)
-    return lambda cells: in_strings(cells, selected)
+    bounds = predicate
+    return lambda cells: in_range(cells, gt=bounds.gt, gte=bounds.gte, lt=bounds.lt, lte=bounds.lte)
 
 
 def _values_count(bounds: Range, column: Column) -> Mask:

@@ -87,7 +87,9 @@ class FoldJobs:
         engine = self._engine
         old = engine.find(job.name).record
         if str(engine.folder_of(old.id) / str(old.generation)) != (spec.old or str(engine.folder_of(old.id) / "None")):
-            raise ConflictError(f"Collection {job.name!r} was built anew while this job ran. Nothing was changed by it.")
+            raise ConflictError(
+                f"Collection {job.name!r} was built anew while this job ran. Nothing was changed by it."
+            )
         generation = None if done.empty else os.urandom(8).hex()
         record = replace(old, generation=generation, folded=max(spec.sequence, old.folded))
         if done.empty:
@@ -125,7 +127,7 @@ class Compactor:
         if before is not None:
             job = self._runner.store.find(before.job)
             failed = job is not None and job.state not in (*ACTIVE, "done")
-            if job is not None and job.state in ACTIVE or failed and time.monotonic() - before.at < _AGAIN_AFTER_S:
+            if (job is not None and job.state in ACTIVE) or (failed and time.monotonic() - before.at < _AGAIN_AFTER_S):
                 return
         if self._runner.store.active_for(name) is not None:
             return

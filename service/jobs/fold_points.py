@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from index.errors import BadRowsError, DuplicateIdError
 from index.build import build
+from index.errors import BadRowsError, DuplicateIdError
 from index.ids import canonical_id
 from index.options import BuildOptions
 from index.search import open_index

@@ -1,7 +1,7 @@
 """What a build's process and the server say to each other: one JSON object a line.
 
-server -> process, on stdin: a BuildSpec, a FoldSpec or a DecoderSpec, then `cancel` at most once. The end of stdin means that the
-server died.
+server -> process, on stdin: a BuildSpec, a FoldSpec or a DecoderSpec, then `cancel` at most once. The end of stdin means
+that the server died.
 process -> server, on stdout: Progress lines, then one of Done, Failed, Cancelled.
 """
 

@@ -1,7 +1,8 @@
 """The process of one build: `python -m service.jobs.worker`, started by service.jobs.runner.
 
-Reads a BuildSpec, a FoldSpec or a DecoderSpec from stdin, builds, writes messages to stdout. A thread waits on stdin: `cancel` sets
-the flag that the build looks at; the end of stdin means that the server is gone, and the whole process group ends at once.
+Reads a BuildSpec, a FoldSpec or a DecoderSpec from stdin, builds, writes messages to stdout. A thread waits on stdin:
+`cancel` sets the flag that the build looks at; the end of stdin means that the server is gone, and the whole process group
+ends at once.
 """
 
 from __future__ import annotations
@@ -100,7 +101,9 @@ def _run_fold(spec: FoldSpec, send: _Sender, cancel: threading.Event) -> Message
     report = fold_points(spec, on_progress=send.progress, cancel=cancel)
     if report is None:
         nothing = {"rows": 0, "choices": ["no point with a vector is left: nothing was built"]}
-        return Done(dim=spec.dim, metric=spec.options["metric"], report=nothing, peak_memory_bytes=peak_bytes(), empty=True)
+        return Done(
+            dim=spec.dim, metric=spec.options["metric"], report=nothing, peak_memory_bytes=peak_bytes(), empty=True
+        )
     return _done(report, metric=str(getattr(report.metric, "value", report.metric)))
 
 

@@ -9,7 +9,7 @@ Arrays only grow behind what views see; the two masks that change, `current` and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -179,7 +179,7 @@ class DeltaView:
     hidden: NDArray[np.bool_] | None
     columns: PayloadColumns
     slots: _Slots
-    _cached: dict[str, Any] = field(default_factory=dict)
+    _cached: dict[Hashable, Any] = field(default_factory=dict)
 
     def slot_of(self, id_: PointId) -> int:
         """The newest slot of an id in this view, a deletion included; -1: the delta says nothing of it."""
@@ -196,7 +196,7 @@ class DeltaView:
         """Id of a slot."""
         return self.slots.ids[slot]
 
-    def kept(self, name: str, make: Callable[[], Any]) -> Any:
+    def kept(self, name: Hashable, make: Callable[[], Any]) -> Any:
         """What `make` made the first time: a view never changes."""
         found = self._cached.get(name)
         return found if found is not None else self._cached.setdefault(name, make())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -31,10 +31,10 @@ class _RowTarget:
     """Rows of a generation, which all have vectors."""
 
     def __init__(self, index: SearchableIndex) -> None:
-        self.index, self.n, self.columns = index, index.n, getattr(index, "columns", None)
+        self.index, self.n, self.columns = index, index.n, index.columns
 
-    def positions_of(self, ids: Sequence[PointId]) -> NDArray[np.int64]:
-        return np.asarray(self.index.ids.rows_of(ids), np.int64)
+    def positions_of(self, ids: Iterable[PointId]) -> NDArray[np.int64]:
+        return np.asarray(self.index.ids.rows_of(list(ids)), np.int64)
 
     def vector_mask(self) -> NDArray[np.bool_] | None:
         return None
@@ -43,7 +43,7 @@ class _RowTarget:
         return [None] * len(positions) if self.index.payload is None else self.index.payload.get(positions)
 
     def ids_of(self, positions: NDArray[np.int64]) -> list[Any]:
-        return list(self.index.ids_of_rows(positions))
+        return list(self.index.ids_of_rows(positions).tolist())
 
 
 class DeltaTarget:
@@ -57,13 +57,14 @@ class DeltaTarget:
         """Bool (count,): slots that match, current or not."""
         return filters.mask_of(wanted, cls(delta))
 
-    def positions_of(self, ids: Sequence[PointId]) -> NDArray[np.int64]:
+    def positions_of(self, ids: Iterable[PointId]) -> NDArray[np.int64]:
         """Newest slots."""
-        return np.fromiter((self.delta.slot_of(id_) for id_ in ids), np.int64, len(ids))
+        return np.array([self.delta.slot_of(id_) for id_ in ids], np.int64)
 
     def vector_mask(self) -> NDArray[np.bool_] | None:
         """Slots of points with vectors."""
-        return self.delta.has_vector | (self.delta.kinds == EntryKind.PAYLOAD)
+        repaid: NDArray[np.bool_] = self.delta.kinds == EntryKind.PAYLOAD
+        return self.delta.has_vector | repaid
 
     def payloads(self, positions: NDArray[np.int64]) -> list[bytes | None]:
         """JSON of slots."""

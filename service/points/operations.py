@@ -166,7 +166,9 @@ def parse_upsert(raw: bytes | Raw, *, dim: int, metric: str, path: str = "$") ->
         payloads = [_NULL] * len(ids) if batch.payloads is None else batch.payloads
         for name, given in (("vectors", vectors), ("payloads", payloads)):
             if len(given) != len(ids):
-                raise MalformedError(f"{path}.batch has {len(ids)} ids and {len(given)} {name}; one for each is needed.")
+                raise MalformedError(
+                    f"{path}.batch has {len(ids)} ids and {len(given)} {name}; one for each is needed."
+                )
     if not ids:
         raise MalformedError(f"{path} holds no points. Send at least one.")
     matrix, has_vector = _matrix(ids, vectors, dim=dim, metric=metric)
@@ -308,7 +310,8 @@ def _merged_below(payload: Any, place: Path, given: dict[str, Any]) -> Any:
     if not isinstance(payload, list):
         return []
     return [
-        _merged_below(element, rest, given) if head is ALL or at == head else element for at, element in enumerate(payload)
+        _merged_below(element, rest, given) if head is ALL or at == head else element
+        for at, element in enumerate(payload)
     ]
 
 

@@ -159,7 +159,9 @@ class _Run:
 
 def _require(stored: Stored | None, id_: PointId) -> Stored:
     if stored is None:
-        raise NotFoundError(f"No point with id {id_} found; nothing of this request was written. Upsert the point first.")
+        raise NotFoundError(
+            f"No point with id {id_} found; nothing of this request was written. Upsert the point first."
+        )
     return stored
 
 

@@ -118,7 +118,8 @@ class PointsView:
         slot = position - self.n_rows
         if slot < 0 or self.delta is None or not self.delta.has_vector[slot]:
             return None
-        return self.delta.vectors[slot].copy()
+        vector: NDArray[np.float32] = self.delta.vectors[slot].copy()
+        return vector
 
     # --- all points ---------------------------------------------------------
 
@@ -131,7 +132,9 @@ class PointsView:
         delta = self.delta
         if delta is None:
             return Masks(self._rows_matching(wanted), np.zeros(0, np.int64), self.n_rows)
-        found: Masks = delta.kept(f"masks {wanted.key if wanted is not None else None}", lambda: self._masks(wanted, delta))
+        found: Masks = delta.kept(
+            ("masks", wanted.key if wanted is not None else b""), lambda: self._masks(wanted, delta)
+        )
         return found
 
     def ids_matching(self, wanted: Filter | None) -> list[PointId]:
@@ -150,7 +153,9 @@ class PointsView:
             upto = at
             while upto < len(written) and last is not None and order_of(written[upto][0]) < last:
                 upto += 1
-            mixed = sorted([*zip(ids, rows.tolist(), strict=True), *written[at:upto]], key=lambda pair: order_of(pair[0]))
+            mixed = sorted(
+                [*zip(ids, rows.tolist(), strict=True), *written[at:upto]], key=lambda pair: order_of(pair[0])
+            )
             at = upto
             yield [id_ for id_, _ in mixed], np.array([position for _, position in mixed], np.int64)
         rest = written[at:]

@@ -24,8 +24,8 @@ def dropped_bytes(path: Path) -> int:
     if len(raw) < _HEADER.size:
         return len(raw)
     if len(raw) > _EXAMINED_BYTES_MAX:
-        return (len(raw) - _HEADER.size) % (_FRAME.size + _HEADER.unpack_from(raw)[2])
-    magic, _, page_bytes, _, salt1, salt2, sum1, sum2 = _HEADER.unpack_from(raw)
+        return (len(raw) - _HEADER.size) % (_FRAME.size + int(_HEADER.unpack_from(raw)[2]))
+    magic, _, page_bytes, _, salt1, salt2, sum1, sum2 = (int(word) for word in _HEADER.unpack_from(raw))
     order = ">" if magic & 1 else "<"
     if magic & ~1 != _MAGIC or _sums(raw[:24], (0, 0), order) != (sum1, sum2):
         return len(raw)

@@ -139,5 +139,3 @@ class WrittenPoints:
 
 def _no_rows(ids: Sequence[int | str]) -> np.ndarray:
     return np.full(len(ids), -1, np.int64)
-
-

@@ -128,7 +128,9 @@ async def info(request: Request, collection: str) -> Response:
     counts: dict[str, int] = {}
     if fields and state.damage is None and not state.loading:
         counts = await own.engine.read(
-            collection, lambda lease: {name: count_with(lease.view, name) for name in fields}, timeout_s=timeout_s(request)
+            collection,
+            lambda lease: {name: count_with(lease.view, name) for name in fields},
+            timeout_s=timeout_s(request),
         )
     return ok(collection_info(state, counts), started(request))
 

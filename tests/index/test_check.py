@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from index import BuildOptions, SearchOptions, build, open_index
+from index import BuildOptions, OpenIndex, SearchOptions, build, open_index
 from index.check import check_folder, verify_contents
 from index.errors import CorruptIndexError, CorruptReason, ReadFailedError, VectorIndexError
 from index.fullview.headers import VECTORS_NAME
@@ -19,7 +19,7 @@ from index.manifest import read_manifest
 N, DIM = 700, 24
 IDS = [f"name-{i:03}" if i % 3 else i for i in range(N)]
 KINDS = ["graph", "flat", "ivf"]
-LATER = {"vectors.bin", "payload/data.bin"}  # read and verified in parts
+LATER = {"vectors.bin", "payload/data.bin", "payload/columns.bin"}  # read and verified in parts
 FLIPS = 12
 
 
@@ -69,8 +69,19 @@ def answers(folder: Path) -> list[Any]:
         found, at = index.ids.in_order(None, N)
         return [
             hits.ids.tolist(), hits.scores.tolist(), exact.ids.tolist(), exact.scores.tolist(), found.tolist(),
-            index.ids.rows_of(IDS).tolist(), index.payload.get(at), index.vectors(at).tolist(),
+            index.ids.rows_of(IDS).tolist(), index.payload.get(at), index.vectors(at).tolist(), columns(index),
         ]  # fmt: skip
+
+
+def columns(index: OpenIndex) -> list[Any]:
+    """All that the columns of an index say."""
+    found: list[Any] = []
+    for path in index.columns.paths():
+        column = index.columns.column(path)
+        cells = column.cells
+        tags = None if cells.tags is None else cells.tags.tolist()
+        found += [path, tags, cells.values.tolist(), cells.kinds, list(column.strings.texts()), column.of(5).tolist()]
+    return found
 
 
 def agrees(folder: Path, expected: list[Any], name: str) -> bool:

@@ -9,6 +9,7 @@ Predicates are written down twice here, as Qdrant's JSON and as Python: nothing 
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -99,7 +100,9 @@ class Operations:
             element = int(self.random.integers(8))
             return {"must": [{"key": "list", "match": {"any": [element]}}]}, lambda _, p: element in p.get("list", [])
         if kind == 4:
-            return {"must": [{"key": "in.flag", "match": {"value": True}}]}, lambda _, p: p.get("in", {}).get("flag") is True
+            return {
+                "must": [{"key": "in.flag", "match": {"value": True}}]
+            }, lambda _, p: p.get("in", {}).get("flag") is True
         if kind == 5:
             ids = [self.id() for _ in range(20)]
             return {"must": [{"has_id": ids}]}, lambda i, _: i in ids
@@ -112,7 +115,9 @@ class Operations:
 
     def operation(self) -> tuple[str, dict[str, Any]]:
         """One random operation; the model has it already."""
-        kind = self.some(("upsert",) * 5 + ("delete", "delete", "set", "overwrite", "unset", "clear", "vectors", "bare"))
+        kind = self.some(
+            ("upsert",) * 5 + ("delete", "delete", "set", "overwrite", "unset", "clear", "vectors", "bare")
+        )
         result: tuple[str, dict[str, Any]] = getattr(self, f"_{kind}")()
         return result
 
@@ -220,11 +225,11 @@ def check_query(
         body["filter"] = wanted[0]
     hits = [(hit["score"], hit["id"]) for hit in post("/points/query", body)["points"]]
     true = model.nearest(query, wanted)
-    scores = dict((id_, score) for score, id_ in true)
+    scores = {id_: score for score, id_ in true}
     assert len(hits) == min(limit, len(true))
     assert len({id_ for _, id_ in hits}) == len(hits)
     assert all(abs(score - scores[id_]) < 2e-6 for score, id_ in hits)
-    assert all(a[0] >= b[0] for a, b in zip(hits, hits[1:]))
+    assert all(a[0] >= b[0] for a, b in itertools.pairwise(hits))
     if exact:
         assert all(abs(a[0] - b[0]) < 2e-6 for a, b in zip(hits, true))
         ties = {round(score, 5) for score, _ in true[: limit + 1]}
