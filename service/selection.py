@@ -1,7 +1,7 @@
 """Which parts of a payload are sent, and whether the vector is.
 
 with_payload: true | false | [paths] | {"include": [paths]} | {"exclude": [paths]}; with_vector: true | false | [""].
-Paths: payload_paths.py.
+Paths: payload_paths.py. As in Qdrant a path goes into the elements of an array only by `[]`; a place, `[0]`, selects nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from msgspec import Raw
 
 from service.answers import decode, encode
 from service.errors import MalformedError, UnsupportedError
-from service.payload_paths import names_of, parse_path
+from service.payload_paths import ALL, Step, parse_path
 
-Path = tuple[str, ...]
+Tree = dict[Step, "Tree | None"]
+"""Paths by their steps; None: all that lies below."""
 
 
 class _Selector(msgspec.Struct, forbid_unknown_fields=True):
@@ -26,49 +27,38 @@ class _Selector(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadSelection:
-    """whole: all of it, where neither include nor exclude says otherwise. Nothing at all: whole is False, no paths."""
+    """wanted: False where no payload has to be read. One of include and exclude may say which parts of it are sent."""
 
-    whole: bool = False
-    include: tuple[Path, ...] = ()
-    exclude: tuple[Path, ...] = ()
-
-    @property
-    def wanted(self) -> bool:
-        """False where no payload has to be read."""
-        return self.whole or bool(self.include)
+    wanted: bool = False
+    include: Tree | None = None
+    exclude: Tree | None = None
 
     def of(self, payload: bytes | None) -> Raw:
         """The selected part of a payload as JSON; the whole of it without decoding."""
         if payload is None:
             return Raw(b"{}")
-        if self.whole and not self.exclude:
-            return Raw(payload)
-        value = msgspec.json.decode(payload)
-        if self.include:
-            chosen: dict[str, Any] = {}
-            for path in self.include:
-                _include(value, path, chosen)
-            return Raw(encode(chosen))
-        for path in self.exclude:
-            _exclude(value, path)
-        return Raw(encode(value))
+        if self.include is not None:
+            return Raw(encode(_included(msgspec.json.decode(payload), self.include)))
+        if self.exclude is not None:
+            return Raw(encode(_without(msgspec.json.decode(payload), self.exclude)))
+        return Raw(payload)
 
 
 def parse_payload_selection(raw: Raw, *, path: str, default: bool) -> PayloadSelection:
     """Raises MalformedError."""
     first = bytes(raw)[:1]
     if first == b"n":
-        return PayloadSelection(whole=default)
+        return PayloadSelection(wanted=default)
     if first == b"[":
-        return _including(decode(raw, list[str], path=path), path)
+        return PayloadSelection(wanted=True, include=_tree(decode(raw, list[str], path=path), path))
     if first == b"{":
         selector = decode(raw, _Selector, path=path)
         if (selector.include is None) == (selector.exclude is None):
             raise MalformedError(f"{path} needs either include or exclude. Give one of them.")
         if selector.include is not None:
-            return _including(selector.include, path)
-        return PayloadSelection(whole=True, exclude=tuple(_parts(key, path) for key in selector.exclude or ()))
-    return PayloadSelection(whole=decode(raw, bool, path=path))
+            return PayloadSelection(wanted=True, include=_tree(selector.include, path))
+        return PayloadSelection(wanted=True, exclude=_tree(selector.exclude or [], path))
+    return PayloadSelection(wanted=decode(raw, bool, path=path))
 
 
 def parse_vector_selection(raw: Raw, *, path: str) -> bool:
@@ -85,41 +75,42 @@ def parse_vector_selection(raw: Raw, *, path: str) -> bool:
     return decode(raw, bool, path=path)
 
 
-def _including(keys: list[str], path: str) -> PayloadSelection:
-    return PayloadSelection(include=tuple(_parts(key, path) for key in keys))
-
-
-def _parts(key: str, path: str) -> Path:
-    return names_of(parse_path(key, path=path))
-
-
-def _include(value: dict[str, Any], path: Path, chosen: dict[str, Any]) -> None:
-    """Copy what lies at `path` of value into chosen, in the same place."""
-    name, rest = path[0], path[1:]
-    if name not in value:
-        return
-    if not rest:
-        chosen[name] = value[name]
-    elif isinstance(value[name], dict):
-        inner: dict[str, Any] = dict(chosen.get(name, {}))
-        _include(value[name], rest, inner)
-        if inner:
-            chosen[name] = inner
-    elif isinstance(value[name], list):
-        elements = [element for element in value[name] if isinstance(element, dict)]
-        before = chosen.get(name) or [{} for _ in elements]
-        for element, target in zip(elements, before, strict=True):
-            _include(element, rest, target)
-        chosen[name] = before
-
-
-def _exclude(value: Any, path: Path) -> None:
-    """Remove what lies at `path` of value."""
-    if isinstance(value, list):
-        for element in value:
-            _exclude(element, path)
-    elif isinstance(value, dict) and path[0] in value:
-        if len(path) == 1:
-            del value[path[0]]
+def _tree(keys: list[str], path: str) -> Tree:
+    root: Tree = {}
+    for key in keys:
+        *way, last = parse_path(key, path=path)
+        node: Tree | None = root
+        for step in way:
+            node = node.setdefault(step, {})
+            if node is None:  # A shorter path has all of it already.
+                break
         else:
-            _exclude(value[path[0]], path[1:])
+            node[last] = None
+    return root
+
+
+def _included(value: Any, tree: Tree) -> Any:
+    """What of a value the tree names; values that are no objects where it goes on stay as they are."""
+    if isinstance(value, dict):
+        return {name: _included_below(each, tree[name]) for name, each in value.items() if name in tree}
+    if isinstance(value, list):
+        return [_included_below(each, tree[ALL]) for each in value] if ALL in tree else []
+    return value
+
+
+def _included_below(value: Any, tree: Tree | None) -> Any:
+    return value if tree is None else _included(value, tree)
+
+
+def _without(value: Any, tree: Tree) -> Any:
+    """What of a value the tree does not name."""
+    if isinstance(value, dict):
+        return {
+            name: _without(each, below) if (below := tree.get(name)) is not None else each
+            for name, each in value.items()
+            if tree.get(name, ALL) is not None
+        }
+    if isinstance(value, list) and ALL in tree:
+        below = tree[ALL]
+        return [] if below is None else [_without(each, below) for each in value]
+    return value

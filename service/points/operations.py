@@ -225,7 +225,7 @@ def parse_payload(raw: bytes | Raw, *, path: str = "$", overwrite: bool) -> Chan
         return ChangePayload(selector=_selector(body, path), change=merge_below)
 
     def merge(payload: dict[str, Any]) -> dict[str, Any]:
-        return dict(given) if overwrite else payload | given
+        return dict(given) if overwrite else _merged(payload, given)
 
     return ChangePayload(selector=_selector(body, path), change=merge)
 
@@ -276,7 +276,7 @@ _PARSERS: dict[str, Callable[[Raw, str, int, str], Operation]] = {
 
 
 def remove_path(payload: Any, place: Path) -> None:
-    """Take out what lies at a path."""
+    """Take out what lies at a path. One element alone stays, as in Qdrant: the request could not be repeated."""
     head, rest = place[0], place[1:]
     if isinstance(head, str):
         if isinstance(payload, dict) and head in payload:
@@ -291,14 +291,18 @@ def remove_path(payload: Any, place: Path) -> None:
                 remove_path(element, rest)
         elif head is ALL:
             payload.clear()
-        else:
-            del payload[head : head + 1]
+
+
+def _merged(payload: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """`given` put over the members of a payload; null takes a member out."""
+    merged = payload | given
+    return {name: value for name, value in merged.items() if value is not None or name not in given}
 
 
 def _merged_below(payload: Any, place: Path, given: dict[str, Any]) -> Any:
     """`given` merged into the objects at a path; members on the way are made where there are none, elements are not."""
     if not place:
-        return (payload if isinstance(payload, dict) else {}) | given
+        return _merged(payload if isinstance(payload, dict) else {}, given)
     head, rest = place[0], place[1:]
     if isinstance(head, str):
         below = payload if isinstance(payload, dict) else {}

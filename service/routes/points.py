@@ -47,7 +47,7 @@ _RAW_OPTIONS = (
 _RECALL_QUERIES_MAX = 10_000
 
 _NULL = Raw(b"null")
-_WHOLE = PayloadSelection(whole=True)
+_WHOLE = PayloadSelection(wanted=True)
 
 router = APIRouter(prefix="/collections/{collection}")
 
