@@ -77,7 +77,8 @@ def candidates(
         high,
     )
     limit = np.partition(low, len(low) - k)[len(low) - k]
-    return slots[high >= limit]
+    near: NDArray[np.int64] = slots[high >= limit]
+    return near
 
 
 def _levels(rows: NDArray[np.float32]) -> tuple[NDArray[np.int16], NDArray[np.float64], NDArray[np.float64]]:
