@@ -27,9 +27,10 @@ from service.jobs.compaction import Compactor, FoldJobs
 from service.jobs.decoder_job import DecoderJobs
 from service.jobs.kinds import JobKind
 from service.jobs.runner import WORKER_COMMAND, JobRunner
+from service.jobs.snapshot_jobs import RestoreJobs, SnapshotJobs
 from service.jobs.store import JobKindName, JobStore
 from service.metrics import Metrics
-from service.routes import aliases, builds, collections, later, openai, points, uploads, writes
+from service.routes import aliases, builds, collections, later, openai, points, snapshots, uploads, writes
 from service.routes import decoders as decoder_routes
 from service.routes import service as service_routes
 from service.routes.context import AppParts
@@ -74,6 +75,7 @@ def create_app(
         decoder_routes,
         collections,
         aliases,
+        snapshots,
         service_routes,
         uploads,
         builds,
@@ -108,6 +110,8 @@ async def _running(
         "collection": CollectionJobs(engine),
         "compaction": FoldJobs(engine, "compaction"),
         "append": FoldJobs(engine, "append"),
+        "restore": RestoreJobs(engine),
+        "snapshot": SnapshotJobs(engine),
         "decoder": DecoderJobs(engine, decoders),
     }
     runner = JobRunner(store, settings, kinds, worker_command=worker_command)
