@@ -13,8 +13,8 @@ from index.disk import save_array
 from index.kernels import scan
 from index.options import PreviewKind
 from index.preview.allowed import AllowedNodes
-from index.preview.base import Candidates, Scratch
 from index.preview.allowed_scan import scan_codes
+from index.preview.base import Candidates, Scratch
 from index.resident import load_resident
 
 

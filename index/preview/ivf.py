@@ -126,7 +126,9 @@ class IvfPreview:
         left = np.flatnonzero(~good)
         if len(left):
             # Of queries in whose lists few are allowed all lists are looked at.
-            found.put(left, self.allowed_scan(queries.only(left), keep=keep, allowed=allowed), np.ones(len(left), np.bool_))
+            found.put(
+                left, self.allowed_scan(queries.only(left), keep=keep, allowed=allowed), np.ones(len(left), np.bool_)
+            )
         return found.candidates()
 
     def allowed_scan(self, queries: PreparedQueries, *, keep: int, allowed: AllowedNodes) -> Candidates:
