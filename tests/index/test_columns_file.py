@@ -15,7 +15,7 @@ from index import BuildOptions, build, open_index
 from index.check import check_folder
 from index.columns import NO_TIME, ColumnBuilder, ColumnsFile, ColumnsWriter, Kind, parse_time
 from index.columns.column import hash_of
-from index.errors import CorruptIndexError, CorruptReason, UnsupportedFormatError
+from index.errors import CorruptIndexError, CorruptReason, IndexClosedError, UnsupportedFormatError
 
 WORDS = ["", "a", "red fox", "é", "2023-01-01", "2023-01-01T00:00:00+01:00", "z" * 300]
 
@@ -188,6 +188,14 @@ def test_an_index_from_before_there_were_columns_has_them_made(built, tmp_path):
     with open_index(copy) as index:
         assert not isinstance(index.columns, ColumnsFile) and numbers(index) == EXPECTED
         assert index.columns is index.columns
+
+
+def test_an_index_without_payloads_has_no_columns(tmp_path):
+    build(np.eye(8, dtype=np.float32), tmp_path / "index", options=BuildOptions(preview="flat"))
+    with open_index(tmp_path / "index") as index:
+        assert index.columns is None
+    with pytest.raises(IndexClosedError):
+        _ = index.columns
 
 
 def rewrite(folder, manifest):
