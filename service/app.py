@@ -29,7 +29,7 @@ from service.jobs.kinds import JobKind
 from service.jobs.runner import WORKER_COMMAND, JobRunner
 from service.jobs.store import JobKindName, JobStore
 from service.metrics import Metrics
-from service.routes import aliases, builds, collections, later, openai, points, uploads, writes
+from service.routes import aliases, builds, collections, groups, later, openai, points, uploads, writes
 from service.routes import decoders as decoder_routes
 from service.routes import service as service_routes
 from service.routes.context import AppParts
@@ -71,6 +71,7 @@ def create_app(
     for family in (
         points,
         writes,
+        groups,
         decoder_routes,
         collections,
         aliases,

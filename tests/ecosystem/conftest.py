@@ -11,7 +11,7 @@ import pytest
 # live.py stands beside the tests of the service; run alone, these tests would not find it.
 sys.path.append(str(Path(__file__).parents[1] / "service"))
 
-from live import LiveServer, live_server  # noqa: E402
+from live import LiveServer, live_server
 
 
 @pytest.fixture(scope="session")
