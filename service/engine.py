@@ -418,7 +418,8 @@ class Engine:
         aliases[change.alias] = target
 
     def _written_of(self, record: CollectionRecord) -> WrittenPoints:
-        return WrittenPoints(self.folder_of(record.id), dim=record.size, stores=self._stores)
+        metric = METRIC_OF_DISTANCE[record.distance]
+        return WrittenPoints(self.folder_of(record.id), dim=record.size, metric=metric, stores=self._stores)
 
     def _written_anew(self, old: Collection, record: CollectionRecord) -> WrittenPoints:
         """For vectors of another dimension. Raises ConflictError where writes would be lost by that."""

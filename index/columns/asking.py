@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from index.columns.column import Cells, Column, Mask, Strings
-from index.columns.kinds import Kind
+from index.columns.kinds import Kind, Scalar
 from index.columns.times import NO_TIME
 
 Number = int | float
@@ -27,7 +27,7 @@ _FEW = 8
 """Up to so many values are compared one after the other; more are looked up in a sorted list."""
 
 
-def equal_to(cells: Cells, strings: Strings, wanted: Sequence[bool | int | str]) -> Mask:
+def equal_to(cells: Cells, strings: Strings, wanted: Sequence[Scalar]) -> Mask:
     """Cells that are one of these scalars."""
     booleans = [int(value) for value in wanted if isinstance(value, bool)]
     integers = [value for value in wanted if isinstance(value, int) and not isinstance(value, bool)]

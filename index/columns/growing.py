@@ -201,7 +201,7 @@ class GrowingColumn:
 
 
 class ColumnBuilder:
-    """Columns of payloads, row after row. About 0.4 us a scalar value (docs/decisions/0010-filters.md)."""
+    """Columns of payloads, row after row. Below 1 us a scalar value (docs/decisions/0010-filters.md)."""
 
     def __init__(self) -> None:
         self.n = 0

@@ -8,6 +8,10 @@ Names = tuple[str, ...]
 """Keys of objects from the payload's top to a value: the path of a column."""
 
 
+Scalar = bool | int | str
+"""What cells can be compared with."""
+
+
 class Kind(IntEnum):
     """Stored in payload/columns.bin, a byte a cell. Never renumber; add at the end.
 

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 
 from index.columns import Cells, Column, Kind, PayloadColumns
 from index.columns.asking import equal_to, has_value, in_range, in_strings, integer_bounds, rows_in_times
+from service.filters.geo_masks import may_lie_within
 from service.filters.matching import field_holds, text_holds
 from service.filters.tree import (
     Except,
     Field,
+    Geo,
     GeoBox,
     GeoPolygon,
     GeoRadius,
@@ -28,6 +30,7 @@ from service.filters.tree import (
     Prefix,
     Range,
     Substring,
+    TextMatch,
     TimeRange,
     ValuesCount,
     Words,
@@ -47,6 +50,8 @@ def field_masks(field: Field, columns: PayloadColumns) -> tuple[Mask, Mask | Non
     column = columns.column(names)
     if column is None:
         return _decided(np.full(columns.n, if_missing), columns.uncolumned(names))
+    if isinstance(field.predicate, GeoBox | GeoRadius | GeoPolygon):
+        return np.zeros(columns.n, np.bool_), _geo_doubt(field.predicate, names, column, columns)
     return _decided(*_column_masks(field.predicate, column))
 
 
@@ -72,11 +77,17 @@ def _into_arrays(path: Path, columns: PayloadColumns, *, if_missing: bool) -> tu
     return _decided(np.full(columns.n, if_missing), doubt)
 
 
+def _geo_doubt(geo: Geo, names: tuple[str, ...], column: Column, columns: PayloadColumns) -> Mask | None:
+    """Objects that may lie within, and arrays that may hold such."""
+    objects = column.of(Kind.OBJECT)
+    near = may_lie_within(geo, names, columns)
+    if near is not None:
+        objects &= near
+    return _some(objects | column.of(Kind.OTHER))
+
+
 def _column_masks(predicate: Predicate, column: Column) -> tuple[Mask, Mask | None]:
     doubt = column.of(Kind.OTHER) if column.cells.may_have(Kind.OTHER) else None
-    if isinstance(predicate, GeoBox | GeoRadius | GeoPolygon):
-        objects = column.of(Kind.OBJECT)
-        return np.zeros(column.n, np.bool_), objects if doubt is None else objects | doubt
     if isinstance(predicate, ValuesCount):
         return _values_count(predicate.bounds, column), doubt
     if isinstance(predicate, IsEmpty | IsNull):
@@ -89,9 +100,10 @@ def _column_masks(predicate: Predicate, column: Column) -> tuple[Mask, Mask | No
         if not column.lists_strings:
             strings = column.where(lambda cells: cells.of(Kind.STRING))
             return np.zeros(column.n, np.bool_), strings if doubt is None else strings | doubt
-        texts = column.strings.texts()
-        selected = np.fromiter((text_holds(predicate, text) for text in texts), np.bool_, len(column.strings))
+        holds = _text_test(predicate)
+        selected = np.fromiter(map(holds, column.strings.texts()), np.bool_, len(column.strings))
         return column.where(lambda cells: in_strings(cells, selected)), doubt
+    assert isinstance(predicate, Match | Except | Range), "places are asked elsewhere"
     return column.where(_test(predicate, column)), doubt
 
 
@@ -105,6 +117,20 @@ def _test(predicate: Match | Except | Range, column: Column) -> Test:
         return lambda cells: has_value(cells) & ~equal_to(cells, strings, unwanted)
     bounds = predicate
     return lambda cells: in_range(cells, gt=bounds.gt, gte=bounds.gte, lt=bounds.lt, lte=bounds.lte)
+
+
+def _text_test(predicate: TextMatch) -> Callable[[str], bool]:
+    """text_holds(), where most texts are ruled out before their words are taken apart: a word is part of a folded text."""
+    if isinstance(predicate, Prefix | Substring):
+        return lambda text: text_holds(predicate, text)
+    parts = tuple(predicate.words)
+    enough = any if isinstance(predicate, Words) and predicate.any else all
+
+    def test(text: str) -> bool:
+        folded = text.casefold()
+        return enough(part in folded for part in parts) and text_holds(predicate, text)
+
+    return test
 
 
 def _values_count(bounds: Range, column: Column) -> Mask:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from index.columns.kinds import Scalar
 from index.columns.times import parse_time
 from service.answers import decode_any
 from service.errors import MalformedError, OutOfRangeError
@@ -34,7 +35,6 @@ from service.filters.tree import (
     Predicate,
     Prefix,
     Range,
-    Scalar,
     Slice,
     Substring,
     TimeRange,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from index.columns.kinds import Scalar
 from index.columns.times import parse_time
 from service.filters.geometry import is_within
 from service.filters.slices import slice_of
@@ -31,7 +32,6 @@ from service.filters.tree import (
     Predicate,
     Prefix,
     Range,
-    Scalar,
     Substring,
     TextMatch,
     TimeRange,

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from index.columns.kinds import Scalar
 from service.payload_paths import Path
-
-Scalar = bool | int | str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

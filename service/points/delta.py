@@ -17,7 +17,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from index.bounded import BoundedCodes, padded_width
 from index.columns import ColumnBuilder, PayloadColumns
+from index.options import Metric
 from service.names import PointId
 from service.points.entries import Entry, EntryKind
 
@@ -49,12 +51,14 @@ class Delta:
     view: DeltaView
     """What readers get; replaced, never changed."""
 
-    def __init__(self, *, dim: int, n: int, rows_of: RowsOf) -> None:
-        self.dim, self.n = dim, n
+    def __init__(self, *, dim: int, metric: str, n: int, rows_of: RowsOf) -> None:
+        self.dim, self.metric, self.n = dim, metric, n
         self._rows_of = rows_of
         self._slots = _Slots()
         self._columns = ColumnBuilder()
         self._vectors = np.empty((0, dim), np.float32)
+        self._codes = np.empty((0, padded_width(dim)), np.uint8)
+        self._scalars = np.empty((0, 4), np.float32)
         self._rows = np.empty(0, np.int64)
         self._kinds = np.empty(0, np.uint8)
         self._has_vector = np.empty(0, np.bool_)
@@ -69,7 +73,7 @@ class Delta:
     @property
     def resident_bytes(self) -> int:
         """Memory held, about."""
-        arrays = (self._vectors, self._rows, self._kinds, self._has_vector, self._current)
+        arrays = (self._vectors, self._codes, self._scalars, self._rows, self._kinds, self._has_vector, self._current)
         hidden = 0 if self._hidden is None else self._hidden.nbytes
         return sum(array.nbytes for array in arrays) + hidden + self.payload_bytes + 200 * len(self)
 
@@ -100,6 +104,8 @@ class Delta:
             slots.last[entry.id] = slot
             self.payload_bytes += len(entry.payload or b"")
             payloads.append(msgspec.json.decode(entry.payload) if entry.payload else None)
+        encoded = BoundedCodes.of(self._vectors[first : first + count], Metric(self.metric))
+        self._codes[first : first + count], self._scalars[first : first + count] = encoded.codes, encoded.scalars
         self._columns.append(payloads)
         self._hide(rows, np.array([entry.kind is not EntryKind.PAYLOAD for entry in entries]))
         if len(self) >= _REBUILD_SLOTS and 2 * len(slots.last) < len(self):
@@ -122,6 +128,7 @@ class Delta:
             count=count,
             n=self.n,
             vectors=self._vectors[:count],
+            codes=BoundedCodes(self._codes[:count], self._scalars[:count]),
             rows=self._rows[:count],
             kinds=self._kinds[:count],
             has_vector=self._has_vector[:count],
@@ -143,6 +150,7 @@ class Delta:
             return larger
 
         self._vectors, self._rows, self._kinds = grown(self._vectors), grown(self._rows), grown(self._kinds)
+        self._codes, self._scalars = grown(self._codes), grown(self._scalars)
         self._has_vector, self._current = grown(self._has_vector), grown(self._current)
 
     def _hide(self, rows: NDArray[np.int64], hides: NDArray[np.bool_]) -> None:
@@ -154,9 +162,20 @@ class Delta:
 
     def _rebuild(self) -> None:
         """Write everything anew without what is no longer current; views go on with the old arrays."""
-        fresh = Delta(dim=self.dim, n=self.n, rows_of=self._rows_of)
+        fresh = Delta(dim=self.dim, metric=self.metric, n=self.n, rows_of=self._rows_of)
         fresh.add(list(self.entries()))
-        for name in ("_slots", "_columns", "_vectors", "_rows", "_kinds", "_has_vector", "_current", "_hidden"):
+        for name in (
+            "_slots",
+            "_columns",
+            "_vectors",
+            "_codes",
+            "_scalars",
+            "_rows",
+            "_kinds",
+            "_has_vector",
+            "_current",
+            "_hidden",
+        ):
             setattr(self, name, getattr(fresh, name))
         self.payload_bytes = fresh.payload_bytes
 
@@ -172,6 +191,7 @@ class DeltaView:
     count: int
     n: int
     vectors: NDArray[np.float32]
+    codes: BoundedCodes
     rows: NDArray[np.int64]
     kinds: NDArray[np.uint8]
     has_vector: NDArray[np.bool_]

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from index.options import Metric, SearchOptions
 from service.points.delta import DeltaView
 
+_BOUNDED_FROM = 256
+"""Below so many slots all are scored: bounding them costs as much."""
+
 
 @dataclass(slots=True)
 class Found:
@@ -35,7 +38,7 @@ class _Written:
     scores: list[NDArray[np.float32]]
     ids: list[list[Any]]
     slots: list[NDArray[np.int64]]
-    scored: int
+    scored: NDArray[np.int64]
     micros: float
 
 
@@ -51,6 +54,7 @@ def search_slots(
 ) -> _Written:
     """The k best of some slots for each query. Raises what index.search raises for queries that have no answer."""
     # Imported here: an import of the service must not compile or load kernels.
+    from index.bounded import candidates
     from index.kernels import score
     from index.metric import KERNEL_METRIC, as_queries, inward, outward
 
@@ -58,29 +62,31 @@ def search_slots(
     kind = Metric(metric)
     vectors = as_queries(queries, dim=dim, metric=kind)
     m = len(vectors)
-    found = _Written([], [], [], 0, 0.0)
+    found = _Written([], [], [], np.zeros(m, np.int64), 0.0)
     usable = slots[delta.has_vector[slots]] if delta is not None else slots[:0]
     lengths = score.squared_lengths(vectors)
     limit = None if options.score_threshold is None else np.float32(inward(options.score_threshold, kind))
     for q in range(m):
-        scores = np.empty(len(usable), np.float32)
-        if delta is not None and len(usable):
-            query_of = np.full(len(usable), q, np.int64)
+        chosen = usable
+        if delta is not None and len(usable) >= _BOUNDED_FROM:
+            chosen = candidates(delta.codes, usable, vectors[q], k=k, metric=kind)
+        scores = np.empty(len(chosen), np.float32)
+        if delta is not None and len(chosen):
+            query_of = np.full(len(chosen), q, np.int64)
             score.score_pairs(
-                vectors, lengths, delta.vectors.reshape(-1), query_of, usable * dim, KERNEL_METRIC[kind], scores
+                vectors, lengths, delta.vectors.reshape(-1), query_of, chosen * dim, KERNEL_METRIC[kind], scores
             )
         good = np.arange(len(scores)) if limit is None else np.flatnonzero(scores >= limit)
         if len(good) > k:
             # All that are as good as the k-th: ids decide among them.
             worst = np.partition(scores[good], len(good) - k)[len(good) - k]
             good = good[scores[good] >= worst]
-        ids = [delta.id(slot) for slot in usable[good].tolist()] if delta is not None else []
+        ids = [delta.id(slot) for slot in chosen[good].tolist()] if delta is not None else []
         order = sorted(range(len(good)), key=lambda j: (-scores[good[j]], isinstance(ids[j], str), ids[j]))[:k]
-        chosen = good[order]
-        found.scores.append(outward(scores[chosen], kind))
+        found.scores.append(outward(scores[good[order]], kind))
         found.ids.append([ids[j] for j in order])
-        found.slots.append(usable[chosen])
-    found.scored = len(usable)
+        found.slots.append(chosen[good[order]])
+        found.scored[q] = len(chosen)
     found.micros = (time.perf_counter() - begun) * 1e6 / max(1, m)
     return found
 

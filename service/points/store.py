@@ -68,6 +68,8 @@ class PointStore:
 
     def entries(self, *, folded: int = 0, given_up: int = 0, upto: int | None = None) -> Iterator[Entry]:
         """In order of writing: those that count (see CollectionRecord), written up to a number. Raises CorruptIndexError."""
+        if not self.path.exists():
+            return
         at = given_up, b"~"
         limit = self.sequence if upto is None else upto
         while True:

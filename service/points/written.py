@@ -61,9 +61,9 @@ class OpenStores:
 class WrittenPoints:
     """Entries of one collection. Threads: `view` by any; everything else under `lock`, which writers hold to the end."""
 
-    def __init__(self, folder: Path, *, dim: int, stores: OpenStores) -> None:
+    def __init__(self, folder: Path, *, dim: int, metric: str, stores: OpenStores) -> None:
         self.lock = threading.RLock()
-        self.dim = dim
+        self.dim, self.metric = dim, metric
         self.store = PointStore(folder / STORE_NAME, dim=dim)
         self.is_gone = False
         """True once the collection was deleted: who waited for the lock must not write any more."""
@@ -98,7 +98,7 @@ class WrittenPoints:
 
     def delta_over(self, n: int, rows_of: RowsOf | None, *, record: CollectionRecord | None = None) -> Delta:
         """A delta over a generation of n rows, of the entries that count by the record (None: empty)."""
-        delta = Delta(dim=self.dim, n=n, rows_of=rows_of if rows_of is not None else _no_rows)
+        delta = Delta(dim=self.dim, metric=self.metric, n=n, rows_of=rows_of if rows_of is not None else _no_rows)
         if record is not None and self.store.path.exists():
             batch: list[Entry] = []
             for entry in self.store.entries(folded=record.folded, given_up=record.given_up):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 import index
+from index.columns import ColumnsWriter
 from index.fullview import PageLayout, VectorFileWriter, reference
 from index.ids import write_ids
 from index.manifest import write_manifest
@@ -21,6 +23,7 @@ NAMES = [
     "ids/table.bin",
     "ids/codes.npy",
     "payload/data.bin",
+    "payload/columns.bin",
 ]
 IDS = ["b", 9007199254740993, "550E8400-E29B-41D4-A716-446655440000", 7]  # in source order
 DISK_ORDER = np.array([2, 0, 3, 1])  # disk row -> source row
@@ -37,6 +40,8 @@ def build_example(folder: Path) -> None:
         writer.append(vectors, codes)
     with PayloadWriter(folder) as payload_writer:
         payload_writer.append(PAYLOADS)
+    with ColumnsWriter(folder) as columns_writer:
+        columns_writer.append(None if payload is None else msgspec.json.encode(payload) for payload in PAYLOADS)
 
 
 def hex_dump(data: bytes) -> str:

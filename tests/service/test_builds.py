@@ -116,7 +116,7 @@ def test_replace_and_modes(client, place):
     assert info["points_count"] == 200
     assert info["fullview"]["generation"] == 2
     assert info["config"]["params"]["vectors"]["distance"] == "Euclid"
-    refused(submit(client, collection="r", source={"path": "second.npy"}, mode="append"), 501, "append")
+    refused(submit(client, collection="none", source={"path": "second.npy"}, mode="append"), 404, "'none'", "create")
     refused(submit(client, collection="r2", source={"path": "first.npy"}, alias="r"), 409, "'r'")
     client.post(
         "/collections/aliases", json={"actions": [{"create_alias": {"collection_name": "r", "alias_name": "ra"}}]}

@@ -376,7 +376,7 @@ def test_jobs_of_before_there_were_decoders_are_those_of_collections(tmp_path):
     store.new(Job(job="a", collection="c", mode="create", request=msgspec.Raw(b"{}")))
     store.new(Job(job="b", kind="decoder", decoder="c", mode="create", request=msgspec.Raw(b"{}")))
     assert store.active_for("c").job == "a"
-    assert store.active_for("c", kind="decoder").job == "b"
+    assert store.active_for("c", builds="decoder").job == "b"
     old = {"job": "z", "collection": "old", "mode": "create", "alias": None, "request": {}}
     assert msgspec.json.decode(msgspec.json.encode(old), type=Job).target == "collection 'old'"
     store.close()

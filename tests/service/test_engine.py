@@ -70,7 +70,7 @@ def test_a_retired_generation_takes_no_readers(tmp_path):
 
 def test_info_of_what_is_loading_or_empty(engine):
     engine.create("empty", size=3, distance="Dot", config=b'{"vector":{"on_disk":true},"fullview":{"bits":4}}')
-    info = collection_info(engine.find("empty"))
+    info = collection_info(engine.find("empty"), {})
     assert (info["status"], info["points_count"]) == ("green", 0)
     assert info["config"]["params"]["vectors"] == {"size": 3, "distance": "Dot", "on_disk": True}
     assert info["fullview"]["settings"] == {"bits": 4}

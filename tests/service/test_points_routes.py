@@ -165,14 +165,12 @@ def test_bad_queries(client, three, body, status, words):
     [
         ({"query": {"recommend": {"positive": [1]}}}, "recommend"),
         ({"query": {"fusion": "rrf"}}, "fusion"),
-        ({"query": {"nearest": [1, 0, 0], "mmr": {"diversity": 0.5}}}, "mmr"),
         ({"query": {"indices": [1], "values": [1.0]}}, "sparse"),
         ({"query": [[1, 0, 0]]}, "multi"),
         ({"query": [1, 0, 0], "using": "title"}, "title"),
         ({"query": [1, 0, 0], "prefetch": [{}]}, "prefetch"),
         ({"query": [1, 0, 0], "lookup_from": {"collection": "x"}}, "lookup_from"),
         ({"query": [1, 0, 0], "with_vector": ["title"]}, "title"),
-        ({"query": [1, 0, 0], "filter": {"must": [{"key": "a", "match": {"value": 1}}]}}, "filters"),
     ],
 )
 def test_what_comes_later_is_501_and_named(client, three, body, feature):

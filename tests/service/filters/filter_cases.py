@@ -29,7 +29,17 @@ DATES = ["2023-01-01", "2023-01-01T00:00:00Z", "2022-12-31T19:00:00-05:00", "202
 IDS = [7, 2**64 - 1, "550e8400-e29b-41d4-a716-446655440000", 9, 10, 11, 12, 13]
 BOX = {"top_left": {"lat": 60, "lon": -1}, "bottom_right": {"lat": 0.5, "lon": 5}}
 ACROSS = {"top_left": {"lat": 60, "lon": 10}, "bottom_right": {"lat": 0.5, "lon": 5}}
-CIRCLE = {"center": {"lat": 0, "lon": 0}, "radius": 300_000.0}
+CIRCLES = [
+    {"center": {"lat": lat, "lon": lon}, "radius": radius}
+    for lat, lon, radius in [
+        (0, 0, 300_000.0),
+        (52, 13, 100_000.0),
+        (89, 0, 300_000.0),
+        (0, 179.5, 300_000.0),
+        (0, 0, 2e7),
+        (52, 13, 0.0),
+    ]
+]
 CORNERS = [{"lat": lat, "lon": lon} for lat, lon in [(-1, -1), (-1, 5), (5, 5), (5, -1), (-1, -1)]]
 HOLE = [{"lat": lat, "lon": lon} for lat, lon in [(1, 1), (1, 3), (3, 3), (3, 1), (1, 1)]]
 POLYGON = {"exterior": {"points": CORNERS}, "interiors": [{"points": HOLE}]}
@@ -61,8 +71,11 @@ class Cases:
             return [self.value(depth + 1) for _ in range(self.random.randrange(4))]
         if kind in (3, 4):
             return [self.scalar() for _ in range(self.random.randrange(4))]
-        if kind == 5:
-            return {"lat": self.random.choice([0, 1.5, 2, 52.5]), "lon": self.random.choice([0, 2, 13.4, True])}
+        if kind in (5, 6):
+            return {
+                "lat": self.random.choice([0, 1.5, 2, 52.5, 89.5]),
+                "lon": self.random.choice([0, 2, 13.4, True, -179.9, 360]),
+            }
         return self.scalar()
 
     def payload(self):
@@ -94,7 +107,7 @@ class Cases:
                 lambda: {"values_count": self.bounds([-1, 0, 1, 2, 3])},
                 lambda: {pick(["is_empty", "is_null"]): pick([True, False])},
                 lambda: pick(
-                    [{"geo_bounding_box": pick([BOX, ACROSS])}, {"geo_radius": CIRCLE}, {"geo_polygon": POLYGON}]
+                    [{"geo_bounding_box": pick([BOX, ACROSS])}, {"geo_radius": pick(CIRCLES)}, {"geo_polygon": POLYGON}]
                 ),
             ]
         )()
