@@ -30,7 +30,7 @@ from service.jobs.runner import WORKER_COMMAND, JobRunner
 from service.jobs.snapshot_jobs import RestoreJobs, SnapshotJobs
 from service.jobs.store import JobKindName, JobStore
 from service.metrics import Metrics
-from service.routes import aliases, builds, collections, later, openai, points, snapshots, uploads, writes
+from service.routes import aliases, builds, collections, groups, later, openai, points, snapshots, uploads, writes
 from service.routes import decoders as decoder_routes
 from service.routes import service as service_routes
 from service.routes.context import AppParts
@@ -72,6 +72,7 @@ def create_app(
     for family in (
         points,
         writes,
+        groups,
         decoder_routes,
         collections,
         aliases,

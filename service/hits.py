@@ -45,11 +45,12 @@ class ScoredPoint(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A stored point."""
+    """A stored point. order_value: what a scroll by values puts it in its place for."""
 
     id: PointId
     payload: Raw | UnsetType = UNSET
     vector: Numbers | Nothing | UnsetType = UNSET
+    order_value: int | float | UnsetType = UNSET
 
 
 @dataclass(slots=True)
@@ -86,13 +87,13 @@ def answer_queries(view: PointsView, queries: Sequence[Query]) -> Answers:
             continue
         groups.setdefault((_hits_needed(query), query.options, query.filter), []).append(position)
     for (k, options, wanted), positions in groups.items():
-        vectors = np.stack([_vector_of(view, queries[position]) for position in positions])
+        vectors = np.stack([vector_of(view, queries[position]) for position in positions])
         hits = view.search(vectors, k, options, wanted)
         for place, position in enumerate(positions):
             answers.points[position] = _points(view, hits, place, queries[position], vectors[place])
             if queries[position].profile:
                 answers.profiles[position] = profile_of(view, hits.work, place, k=k, options=options)
-        _add_work(answers.work, hits.work)
+        add_work(answers.work, hits.work)
     return answers
 
 
@@ -125,8 +126,8 @@ def answer_raw(view: PointsView, vectors: np.ndarray, *, k: int, offset: int, op
     past = np.arange(ids.shape[1]) >= counts[:, None]
     if past.any():
         ids, scores = np.where(past, np.uint64(0), ids), np.where(past, np.float32(0), scores)
-    _require_finite(scores)
-    _add_work(work, hits.work)
+    require_finite(scores)
+    add_work(work, hits.work)
     return RawAnswer(ids.astype("<u8", copy=False), scores.astype("<f4", copy=False), counts, work)
 
 
@@ -147,7 +148,7 @@ def encode_raw(parts: Sequence[RawAnswer]) -> tuple[bytes, WorkDone]:
     header += b" " * (-(len(header) + 1) % 8) + b"\n"
     work = WorkDone()
     for part in parts:
-        _add_work(work, part.work)
+        add_work(work, part.work)
     arrays = [*(part.ids.tobytes() for part in parts), *(part.scores.tobytes() for part in parts)]
     return b"".join([header, *arrays]), work
 
@@ -206,7 +207,8 @@ def require_dim(view: PointsView, dim: int) -> None:
         )
 
 
-def _vector_of(view: PointsView, query: Query) -> np.ndarray:
+def vector_of(view: PointsView, query: Query) -> np.ndarray:
+    """Float32 [dim] to search with. Raises NotFoundError, MalformedError for a point that has none."""
     if query.vector is not None:
         return query.vector
     assert query.by_id is not None, "in id order needs no vector"
@@ -222,7 +224,7 @@ def _vector_of(view: PointsView, query: Query) -> np.ndarray:
 def _points(view: PointsView, hits: Found, place: int, query: Query, vector: np.ndarray) -> list[ScoredPoint]:
     found = int(hits.counts[place])
     ids, scores, positions = hits.ids[place, :found], hits.scores[place, :found], hits.positions[place, :found]
-    _require_finite(scores)
+    require_finite(scores)
     if query.by_id is not None:
         others = np.array([id_ != query.by_id for id_ in ids.tolist()], dtype=bool)
         ids, scores, positions = ids[others], scores[others], positions[others]
@@ -274,12 +276,14 @@ def _parts(
     return payloads, vectors
 
 
-def _require_finite(scores: np.ndarray) -> None:
+def require_finite(scores: np.ndarray) -> None:
+    """Raises RuntimeError: no such score may leave."""
     if not np.isfinite(scores).all():
         raise RuntimeError("the index returned a score that is not finite")
 
 
-def _add_work(total: WorkDone, work: Any) -> None:
+def add_work(total: WorkDone, work: Any) -> None:
+    """Sum up what a search did."""
     for name in COUNTERS:
         counted = getattr(work, name, None)
         if counted is not None:

@@ -78,12 +78,13 @@ def parse_vector_selection(raw: Raw, *, path: str) -> bool:
 def _tree(keys: list[str], path: str) -> Tree:
     root: Tree = {}
     for key in keys:
+        node = root
         *way, last = parse_path(key, path=path)
-        node: Tree | None = root
         for step in way:
-            node = node.setdefault(step, {})
-            if node is None:  # A shorter path has all of it already.
+            below = node.setdefault(step, {})
+            if below is None:  # A shorter path has all of it already.
                 break
+            node = below
         else:
             node[last] = None
     return root

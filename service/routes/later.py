@@ -20,10 +20,8 @@ from service.errors import NotFoundError, UnsupportedError
 _POINTS = "/collections/{collection}/points"
 
 LATER: tuple[tuple[str, str, str], ...] = (
-    ("POST", f"{_POINTS}/query/groups", "groups"),
     ("POST", f"{_POINTS}/search/matrix/pairs", "search matrix"),
     ("POST", f"{_POINTS}/search/matrix/offsets", "search matrix"),
-    ("POST", "/collections/{collection}/facet", "facets"),
     ("GET", "/v1/admin/memory", "the memory route"),
     ("GET", "/v1/admin/settings", "the settings route"),
 )
@@ -32,7 +30,7 @@ _ONE = 'Send POST points/query with {"query": vector or id, "limit": ...}.'
 _BATCH = 'Send POST points/query/batch with {"searches": [{"query": vector or id}, ...]}.'
 _LIKE = 'POST points/query with {"query": id} finds what is like one point; several examples are not there.'
 _PAIRS = "Nothing stands for it; POST points/query takes a vector or an id."
-_GROUPS = "Groups are not there; POST points/query gives points without them."
+_GROUPS = 'Send POST points/query/groups with {"query": vector or id, "group_by": ...}.'
 
 OLDER: tuple[tuple[str, str, str], ...] = (
     ("POST", f"{_POINTS}/search", _ONE),

@@ -16,9 +16,10 @@ from starlette.responses import Response
 from service import hits
 from service.answers import ok, read_body, read_json, require_no_encoding
 from service.engine import Lease
-from service.errors import BodyTooLargeError, MalformedError, NotFoundError, OutOfRangeError, UnsupportedError
+from service.errors import BodyTooLargeError, MalformedError, NotFoundError, OutOfRangeError
 from service.filters import parse_filter
 from service.names import PointId, path_id, point_id
+from service.ordered import parse_order, scroll_by_value
 from service.query import BatchBody, Query, QueryParams, in_range, parse_query, search_options
 from service.recall import recall_of_points, recall_of_queries
 from service.routes.context import AppParts, flag, number, parts, started, timeout_s, whole
@@ -121,10 +122,8 @@ async def retrieve(request: Request, collection: str) -> Response:
 
 @router.post("/points/scroll")
 async def scroll(request: Request, collection: str) -> Response:
-    """Points ascending by id, a page at a time."""
+    """Points ascending by id, a page at a time, or the first by the values of a field."""
     body = decode_known(await read_body(request), ScrollBody, OF_LISTS)
-    if bytes(body.order_by) != b"null":
-        raise UnsupportedError("order_by", "Scroll in the order of ids.")
     wanted = parse_filter(body.filter, path="$.filter")
     high = parts(request).settings.query_limit_max
     limit = in_range(10 if body.limit is None else body.limit, "limit", low=1, high=high)
@@ -133,6 +132,19 @@ async def scroll(request: Request, collection: str) -> Response:
         start = point_id(msgspec.json.decode(body.offset))
     selection = parse_payload_selection(body.with_payload, path="$.with_payload", default=True)
     with_vector = parse_vector_selection(body.with_vector, path="$.with_vector")
+    if bytes(body.order_by) != b"null":
+        order = parse_order(body.order_by, path="$.order_by")
+        if start is not None:
+            raise MalformedError(
+                "offset and order_by came together. Go on with order_by.start_from in place of offset."
+            )
+        by_value = partial(
+            scroll_by_value, order=order, limit=limit, selection=selection, with_vector=with_vector, wanted=wanted
+        )
+        found = await parts(request).engine.read(
+            collection, lambda lease: by_value(lease.view), timeout_s=timeout_s(request)
+        )
+        return ok({"points": found, "next_page_offset": None}, started(request))
     records, following = await parts(request).engine.read(
         collection,
         lambda lease: hits.scroll(

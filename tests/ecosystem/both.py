@@ -25,6 +25,7 @@ class Both:
     def __init__(self, ours: QdrantClient, name: str, *, size: int, distance: models.Distance) -> None:
         self.ours, self.oracle, self.name = ours, QdrantClient(":memory:"), name
         self.size, self.distance = size, distance
+        self.unit = distance == models.Distance.COSINE
         self.calls = 0
         for client in (ours, self.oracle):
             client.create_collection(name, vectors_config=models.VectorParams(size=size, distance=distance))
@@ -40,7 +41,7 @@ class Both:
         expected = getattr(self.oracle, call)(self.name, *args, **kwargs)
         found = getattr(self.ours, call)(self.name, *args, **kwargs)
         self.calls += 1
-        same(found, expected, f"{call} {args} {kwargs}", unit=self.distance == models.Distance.COSINE)
+        same(found, expected, f"{call} {args} {kwargs}", unit=self.unit)
         return found
 
     def refused(self, call: str, *args: Any, **kwargs: Any) -> int:
