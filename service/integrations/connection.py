@@ -31,7 +31,7 @@ class Connection:
         self._headers = {"content-type": "application/json"} | ({} if api_key is None else {"api-key": api_key})
 
     def request(self, method: str, *path: str, body: Any = None) -> Any:
-        """`result` of the answer. path: its parts, not yet quoted. Raises RequestFailedError, and OSError without an answer."""
+        """`result` of the answer. path: its parts, not yet quoted. Raises RequestFailedError, or OSError where none came."""
         url = "/".join([self._url, *(urllib.parse.quote(part, safe="") for part in path)])
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(url, data=data, headers=self._headers, method=method)

@@ -85,7 +85,7 @@ class FullviewVectorStore(VectorStore):  # type: ignore[misc]
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
         """Take documents out; None: all of them. Ids that are not there are no error."""
-        body = {"filter": {}} if ids is None else {"points": list(ids)}
+        body: dict[str, Any] = {"filter": {}} if ids is None else {"points": list(ids)}
         self._ask("POST", "points", "delete", body=body)
         return True
 

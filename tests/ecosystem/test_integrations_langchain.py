@@ -6,7 +6,9 @@ import uuid
 
 import pytest
 
-tests_of = pytest.importorskip("langchain_tests.integration_tests.vectorstores", reason="the extra ecosystem is not installed")
+tests_of = pytest.importorskip(
+    "langchain_tests.integration_tests.vectorstores", reason="the extra ecosystem is not installed"
+)
 
 from asynchronous import mark_coroutines  # noqa: E402
 from langchain_core.embeddings import DeterministicFakeEmbedding  # noqa: E402
