@@ -5,6 +5,7 @@
 #     test         the ordinary suite (arguments go to pytest)
 #     test-long    what takes longer, with the extras cpu and bench
 #     test-torch   what needs torch, transformers, Triton or OpenAI's client, in an environment of its own (.venv-torch)
+#     test-ecosystem   Qdrant's client, LangChain and Haystack against a server of ours, in an environment of its own (.venv-ecosystem)
 #     lint         ruff: rules and format
 #     types        mypy, strict
 #     layers       import-linter: which package may import which
@@ -17,7 +18,7 @@ venv=${VENV:-.venv}
 export PYTHONUNBUFFERED=1 PIP_NO_INPUT=1
 
 usage() {
-    sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
 }
 
@@ -63,6 +64,12 @@ target_test_torch() {
     in_venv python -m pytest "${files[@]}" "$@"
     # Every shipped variant of every kernel for sm_90, without a device; fails where registers spill.
     in_venv python -m decoder.gpu.compile
+}
+
+target_test_ecosystem() {
+    venv=.venv-ecosystem
+    VENV=$venv scripts/setup.sh dev ecosystem
+    in_venv python -m pytest tests/ecosystem "$@"
 }
 
 target_lint() {

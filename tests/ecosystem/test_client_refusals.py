@@ -55,6 +55,7 @@ REFUSED = [
     ("clear_payload", [[99]], 404),
     ("query_points", [[1.0, 2.0]], 400),
     ("query_points", [99], 404),
+    ("query_points", [VECTOR, None, None, None, None, 0], 422),
     ("query_points", [7], None),
     ("scroll", [None, 10, models.OrderBy(key="n"), 1], 400),
 ]
@@ -222,10 +223,6 @@ DIFFERENCES = {
             for answer in _both_answers(both, "count", count_filter=models.Filter(must=[models.Filter()]))
         ),
         (400, 4),
-    ),
-    "a limit of 0 is refused (S19); local mode takes it for 10": (
-        lambda both: _ids(getattr(answer, "points", answer) for answer in _both_answers(both, "query_points", limit=0)),
-        (422, [1, 2, 7, UUID]),
     ),
     "named vectors, mmr with groups, with_lookup: 501": (
         lambda both: tuple(
