@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +88,7 @@ def search_allowed(
     # Blocks of places in the file, or of listed places.
     cuts = np.arange(0, (len(listed) if few else layout.n_pages // each) + block, block)
     inside = cuts if few else np.searchsorted(listed, cuts)
-    for first, start, end in zip(cuts, inside, inside[1:]):
+    for start, end in pairwise(inside.tolist()):
         some = listed[start:end]
         if few:
             reader.begin(places.pages_of(some), out=buffer)

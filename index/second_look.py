@@ -29,7 +29,7 @@ from index.operating_points import FixedDepth
 from index.preview import Candidates
 from index.rerank import BestHits, ReadPlan, score_reads
 
-MISS = 0.25
+MISS = 0.5
 """Of the hits that the asked recall lets go, the share that the reads may be expected to lose."""
 DEEP = 4096
 """Candidates of a query whose first ones were too few."""
@@ -159,7 +159,10 @@ class _Looked:
         self.work.rows_scored[self.at] += int(found.scored[0])
         self.best.counts[:] = 0
         done, places, end = 0, np.zeros(0, np.int64), min(max(look.k, READ_AT_ONCE), int(found.counts[0]))
-        most = len(look.allowed.places(generation.layout.vectors_per_page)) // PAGE_AT_RANDOM
+        layout = generation.layout
+        most = min(
+            len(look.allowed.places(layout.vectors_per_page)), layout.n // layout.vectors_per_page // PAGE_AT_RANDOM
+        )
         while done < end:
             new = self.read(found.nodes[:, done:end], except_places=places)
             places, done = np.union1d(places, new), end
@@ -182,12 +185,9 @@ class _Looked:
             metric=KERNEL_METRIC[generation.metric],
             k=look.k,
         )
-        for mine, its in zip((self.best.scores, self.best.codes, self.best.rows), (best.scores, best.codes, best.rows)):
-            mine[:, : its.shape[1]] = its
-        # Sorted is best first; a heap's root is the worst.
-        for mine in (self.best.scores, self.best.codes, self.best.rows):
-            mine[:] = mine[:, ::-1].copy()
-        self.best.counts[:] = best.counts
+        # Best first, so backwards it is a heap, whose root is the worst.
+        self.best.scores[:], self.best.codes[:] = best.scores[:, ::-1], best.codes[:, ::-1]
+        self.best.rows[:], self.best.counts[:] = best.rows[:, ::-1], best.counts
         self.work.pages_read[self.at] += pages
         self.work.rows_reranked[self.at] += look.allowed.count
         self.work.candidates[self.at] = look.allowed.count

@@ -27,9 +27,10 @@ from service.jobs.compaction import Compactor, FoldJobs
 from service.jobs.decoder_job import DecoderJobs
 from service.jobs.kinds import JobKind
 from service.jobs.runner import WORKER_COMMAND, JobRunner
+from service.jobs.snapshot_jobs import RestoreJobs, SnapshotJobs
 from service.jobs.store import JobKindName, JobStore
 from service.metrics import Metrics
-from service.routes import aliases, builds, collections, groups, later, openai, points, uploads, writes
+from service.routes import aliases, builds, collections, groups, later, openai, points, snapshots, uploads, writes
 from service.routes import decoders as decoder_routes
 from service.routes import service as service_routes
 from service.routes.context import AppParts
@@ -75,6 +76,7 @@ def create_app(
         decoder_routes,
         collections,
         aliases,
+        snapshots,
         service_routes,
         uploads,
         builds,
@@ -109,6 +111,8 @@ async def _running(
         "collection": CollectionJobs(engine),
         "compaction": FoldJobs(engine, "compaction"),
         "append": FoldJobs(engine, "append"),
+        "restore": RestoreJobs(engine),
+        "snapshot": SnapshotJobs(engine),
         "decoder": DecoderJobs(engine, decoders),
     }
     runner = JobRunner(store, settings, kinds, worker_command=worker_command)

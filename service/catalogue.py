@@ -6,6 +6,7 @@ over from something that did not end, and may be removed.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,26 +93,38 @@ class Catalogue:
     def put(self, record: CollectionRecord, *, alias: str | None = None) -> None:
         """Write a collection, new or changed, and point an alias at it, in one transaction."""
         with self._database.transaction() as connection:
-            connection.execute(
-                "INSERT INTO collections VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
-                " size = excluded.size, distance = excluded.distance, config = excluded.config, generation ="
-                " excluded.generation, generation_number = excluded.generation_number, folded = excluded.folded,"
-                " given_up = excluded.given_up",
-                (
-                    record.id,
-                    record.name,
-                    record.size,
-                    record.distance,
-                    record.config,
-                    record.generation,
-                    record.generation_number,
-                    record.created_at,
-                    record.folded,
-                    record.given_up,
-                ),
-            )
+            self._put(connection, record)
             if alias is not None:
                 connection.execute("INSERT OR REPLACE INTO aliases VALUES (?, ?)", (alias, record.id))
+
+    @staticmethod
+    def _put(connection: sqlite3.Connection, record: CollectionRecord) -> None:
+        connection.execute(
+            "INSERT INTO collections VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET"
+            " size = excluded.size, distance = excluded.distance, config = excluded.config, generation ="
+            " excluded.generation, generation_number = excluded.generation_number, folded = excluded.folded,"
+            " given_up = excluded.given_up",
+            (
+                record.id,
+                record.name,
+                record.size,
+                record.distance,
+                record.config,
+                record.generation,
+                record.generation_number,
+                record.created_at,
+                record.folded,
+                record.given_up,
+            ),
+        )
+
+    def put_in_place(self, record: CollectionRecord, old_id: str | None, aliases: Mapping[str, str]) -> None:
+        """Write a collection in place of another one, whose aliases it gets, in one transaction."""
+        with self._database.transaction() as connection:
+            if old_id is not None:
+                connection.execute("DELETE FROM collections WHERE id = ?", (old_id,))
+            self._put(connection, record)
+            connection.executemany("INSERT OR REPLACE INTO aliases VALUES (?, ?)", _pairs(aliases))
 
     def delete(self, collection_id: str) -> None:
         """Forget a collection and its aliases."""

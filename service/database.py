@@ -5,6 +5,7 @@ Invariant: what a transaction() block wrote is on the disk when the block ends, 
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
@@ -67,6 +68,11 @@ class Database:
         """All rows of a query."""
         with self._lock:
             return self._connection.execute(sql, values).fetchall()
+
+    def copy_to(self, path: Path) -> None:
+        """A copy of all of it, without a log beside it."""
+        with self._lock, contextlib.closing(sqlite3.connect(path)) as other:
+            self._connection.backup(other)
 
     def close(self) -> None:
         """No call may follow."""

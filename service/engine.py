@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from index.errors import CorruptIndexError, ReadFailedError, VectorIndexError
+from index.errors import BuildCancelledError, CorruptIndexError, ReadFailedError, VectorIndexError
 from index.options import OpenOptions
 from service.catalogue import Catalogue, CollectionRecord
 from service.disk_reserve import RESERVE_FILE, DiskReserve
@@ -312,12 +312,7 @@ class Engine:
             with self._lock:
                 del self._collections[name]
                 self._aliases = {alias: target for alias, target in self._aliases.items() if target != name}
-        with collection.written.lock:
-            collection.written.remove()
-        remove_folder_if_there(self.folder_of(collection.record.id) / SNAPSHOTS_FOLDER)
-        self._retire(collection)
-        with contextlib.suppress(OSError):  # a generation that is still read takes the folder with it
-            self.folder_of(collection.record.id).rmdir()
+        self._remove(collection)
         self.reserve.fill()
         return True
 
@@ -383,6 +378,39 @@ class Engine:
         if old is not None:
             self._retire(old)
 
+    def restore(self, record: CollectionRecord, *, sequence: int, is_stopped: Callable[[], bool]) -> None:
+        """Let a collection serve whose files lie in its folder already, in place of what has its name, if anything has.
+
+        sequence: of the last write that it had. Raises ConflictError, CorruptIndexError, BuildCancelledError.
+        """
+        folder, written = self.folder_of(record.id), self._written_of(record)
+        generation = None
+        try:
+            if record.generation is not None:
+                generation = Generation(self.open(folder / record.generation), folder / record.generation)
+            self._load_written(written, record, generation)
+            written.store.sequence = max(written.store.sequence, sequence)
+            if is_stopped():
+                raise BuildCancelledError("cancelled while the index was being opened")
+            with self._writing:
+                if record.name in self._aliases:
+                    raise ConflictError(
+                        f"An alias has the name {record.name!r}. Delete it, or restore under another name."
+                    )
+                old = self._collections.get(record.name)
+                aliases = {alias: record.id for alias, target in self._aliases.items() if target == record.name}
+                self.catalogue.put_in_place(record, old.record.id if old is not None else None, aliases)
+                with self._lock:
+                    self._collections[record.name] = Collection(record, written, generation)
+        except BaseException:
+            written.close()
+            if generation is not None:
+                generation.retire(remove_files=True)
+            raise
+        if old is not None:
+            self._keep_snapshots(old.record, record)
+            self._remove(old)
+
     def open(self, folder: Path) -> SearchableIndex:
         """Open an index and search it as queries do, so that no user's is the first. Raises what the opener raises."""
         index = self._opener(folder, self._options)
@@ -442,6 +470,21 @@ class Engine:
                 "is done (GET /v1/admin/builds)."
             )
 
+    def _remove(self, collection: Collection) -> None:
+        """The files of what the catalogue has forgotten."""
+        folder = self.folder_of(collection.record.id)
+        with collection.written.lock:
+            collection.written.remove()
+        remove_folder_if_there(folder / SNAPSHOTS_FOLDER)
+        self._retire(collection)
+        with contextlib.suppress(OSError):  # a generation that is still read takes the folder with it
+            folder.rmdir()
+
+    def _keep_snapshots(self, old: CollectionRecord, new: CollectionRecord) -> None:
+        snapshots = self.folder_of(old.id) / SNAPSHOTS_FOLDER
+        if snapshots.exists():
+            snapshots.rename(self.folder_of(new.id) / SNAPSHOTS_FOLDER)
+
     def _retire(self, collection: Collection) -> None:
         if collection.generation is not None:
             collection.generation.retire(remove_files=True)
@@ -500,13 +543,7 @@ class Engine:
             if record.generation is not None:
                 folder = folder / record.generation
                 generation = Generation(self.open(folder), folder)
-            index = generation.index if generation is not None else None
-            with written.lock:
-                written.load(
-                    record,
-                    n=index.n if index is not None else 0,
-                    rows_of=index.ids.rows_of if index is not None else None,
-                )
+            self._load_written(written, record, generation)
         except (VectorIndexError, OSError) as error:
             damage = str(error)
             log.error("collection %s cannot be served: %s", record.name, damage)
@@ -519,6 +556,15 @@ class Engine:
             generation = None
         with self._lock:
             collection.generation, collection.damage, collection.loading = generation, damage, False
+
+    def _load_written(self, written: WrittenPoints, record: CollectionRecord, generation: Generation | None) -> None:
+        index = generation.index if generation is not None else None
+        with written.lock:
+            written.load(
+                record,
+                n=index.n if index is not None else 0,
+                rows_of=index.ids.rows_of if index is not None else None,
+            )
 
     def _remove_leftovers(self, records: Sequence[CollectionRecord]) -> None:
         kept = {record.id: record.generation or "" for record in records}

@@ -30,6 +30,7 @@ log = logging.getLogger("fullview.http")
 
 OPEN_PATHS = frozenset({"/", "/healthz", "/livez", "/readyz"})
 UPLOAD_PATH = "/v1/admin/uploads"
+SNAPSHOT_UPLOAD_END = "/snapshots/upload"
 
 # A body over the limit is read on and dropped, up to this many times the limit: a client that is still writing when the
 # answer comes sees a broken pipe instead of the 413.
@@ -81,7 +82,7 @@ class Gate:
                 log.log(level, "request %s: %s %s -> %d in %.1f ms", *shown)
 
     def _limit_bytes(self, scope: Scope) -> int:
-        upload = scope["path"] == UPLOAD_PATH
+        upload = scope["path"] == UPLOAD_PATH or scope["path"].endswith(SNAPSHOT_UPLOAD_END)
         return self.settings.upload_limit_bytes if upload else self.settings.body_limit_bytes
 
     def _require_key(self, scope: Scope, headers: Headers) -> None:

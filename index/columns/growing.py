@@ -23,6 +23,10 @@ from index.columns.column import Cells, Column, Mask, PayloadColumns, hash_of
 from index.columns.kinds import COLUMNS_MAX, DEPTH_MAX, Kind, Names
 from index.columns.times import NO_TIME, parse_time
 
+# Plain numbers: what an enum costs to look up would be a third of append().
+_NULL, _BOOL, _INT, _FLOAT, _STRING, _LIST, _OBJECT, _OTHER = map(
+    int, (Kind.NULL, Kind.BOOL, Kind.INT, Kind.FLOAT, Kind.STRING, Kind.LIST, Kind.OBJECT, Kind.OTHER)
+)
 _FIRST_ROOM = 16
 _SCALAR_TYPES = frozenset({str, int, float, bool, type(None)})
 _TEXT_BYTES = 200
@@ -41,7 +45,7 @@ class Entries:
         self.values: NDArray[np.int64] = np.zeros(0, np.int64)
         self._fit(_FIRST_ROOM)
 
-    def put(self, row: int, kind: Kind, value: int) -> None:
+    def put(self, row: int, kind: int, value: int) -> None:
         """One cell."""
         at = self.count
         if at == self._room:
@@ -55,8 +59,8 @@ class Entries:
         at = self.count
         if at == self._room:
             self._fit(2 * at)
-        self._rows[at], self._tags[at], self._floats[at] = row, Kind.FLOAT, value
-        self.kinds |= 1 << Kind.FLOAT
+        self._rows[at], self._tags[at], self._floats[at] = row, _FLOAT, value
+        self.kinds |= 1 << _FLOAT
         self.count = at + 1
 
     def before(self, n: int) -> tuple[NDArray[np.int32], Cells]:
@@ -64,7 +68,8 @@ class Entries:
         # In this order: count is written last, and an array that was read later holds no less.
         count = self.count
         rows, tags, values, kinds = self.rows, self.tags, self.values, self.kinds
-        count = int(np.searchsorted(rows[:count], n))
+        # In the array's own type: for another one it would be copied whole.
+        count = int(np.searchsorted(rows[:count], np.int32(n)))
         one_kind = kinds & (kinds - 1) == 0
         return rows[:count], Cells(None if one_kind else tags[:count], values[:count], kinds)
 
@@ -137,7 +142,7 @@ class HashingStrings(GrowingStrings):
         """The hash of one string of the row that is being added."""
         time = parse_time(text)
         if time is not None:
-            self.time_entries.put(self._builder.n, Kind.INT, time)
+            self.time_entries.put(self._builder.n, _INT, time)
         return hash_of(text)
 
 
@@ -240,44 +245,44 @@ class ColumnBuilder:
             kind = type(value)
             if kind is str:
                 code = column.strings.codes.get(value)
-                column.entries.put(row, Kind.STRING, self._add_text(column, value) if code is None else code)
+                column.entries.put(row, _STRING, self._add_text(column, value) if code is None else code)
             elif kind is int and -(2**63) <= value < 2**63:
-                column.entries.put(row, Kind.INT, value)
+                column.entries.put(row, _INT, value)
             elif kind is float and math.isfinite(value):
                 column.entries.put_float(row, value)
             elif kind is bool:
-                column.entries.put(row, Kind.BOOL, value)
+                column.entries.put(row, _BOOL, value)
             elif kind is dict:
-                column.entries.put(row, Kind.OBJECT, 0)
+                column.entries.put(row, _OBJECT, 0)
                 if value:
                     self._put_object(column.below, column.path, value, row)
             elif kind is list:
                 self._put_list(column, value, row)
             else:
                 # What is no finite number is null in JSON.
-                column.entries.put(row, Kind.NULL if value is None or kind is float else Kind.OTHER, 0)
+                column.entries.put(row, _NULL if value is None or kind is float else _OTHER, 0)
 
     def _put_list(self, column: GrowingColumn, values: list[Any], row: int) -> None:
         """A list of scalars is its elements and then its cell; any other is one cell of the kind OTHER."""
         for value in values:
             if type(value) not in _SCALAR_TYPES or (type(value) is int and not -(2**63) <= value < 2**63):
-                column.entries.put(row, Kind.OTHER, 0)
+                column.entries.put(row, _OTHER, 0)
                 return
         elements = column.elements
         for value in values:
             kind = type(value)
             if kind is str:
                 code = column.strings.codes.get(value)
-                elements.put(row, Kind.STRING, self._add_text(column, value) if code is None else code)
+                elements.put(row, _STRING, self._add_text(column, value) if code is None else code)
             elif kind is int:
-                elements.put(row, Kind.INT, value)
+                elements.put(row, _INT, value)
             elif kind is bool:
-                elements.put(row, Kind.BOOL, value)
+                elements.put(row, _BOOL, value)
             elif value is not None and math.isfinite(value):
                 elements.put_float(row, value)
             else:
-                elements.put(row, Kind.NULL, 0)
-        column.entries.put(row, Kind.LIST, len(values))
+                elements.put(row, _NULL, 0)
+        column.entries.put(row, _LIST, len(values))
 
     def _add_text(self, column: GrowingColumn, text: str) -> int:
         before = column.strings.text_bytes

@@ -167,19 +167,23 @@ def scan_allowed_pq(
 
 
 @njit(cache=True, nogil=True)
-def keep_allowed(nodes: Any, distances: Any, counts: Any, allowed: Any, most: Any) -> None:
+def keep_allowed(nodes: Any, distances: Any, counts: Any, allowed: Any, most: Any, wanted: Any, reached: Any) -> None:
     """Drop candidates that are not allowed, and those after the first `most`; the others keep their order.
 
     nodes: int32 (m, beam), distances: float32 (m, beam), counts: int64 (m,), changed in place; allowed: bool (n,).
+    reached: int64 (m,), how many candidates it took to meet `wanted` allowed ones (1 to `most`); -1: more than there are.
     """
     for q in range(nodes.shape[0]):
         kept = 0
+        reached[q] = -1
         for j in range(counts[q]):
             node = nodes[q, j]
             if allowed[node] and kept < most:
                 nodes[q, kept] = node
                 distances[q, kept] = distances[q, j]
                 kept += 1
+                if kept == wanted:
+                    reached[q] = j + 1
         counts[q] = kept
 
 

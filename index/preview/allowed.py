@@ -7,7 +7,7 @@ Made by index/allowed.py from rows; shared by queries and threads, so what is ma
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
+from threading import RLock
 from typing import TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ class Once:
     """Values that are made when they are first asked for, once, whatever the threads."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = RLock()  # what is made may need what is made
         self._made: dict[object, object] = {}
 
     def get(self, key: object, make: Callable[[], T]) -> T:

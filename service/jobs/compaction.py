@@ -97,6 +97,9 @@ class FoldJobs:
         else:
             publish_built(engine, record, built, alias=job.alias, may_replace=True, is_stopped=is_stopped)
 
+    def finished(self, job: Job) -> None:
+        """Nothing is held."""
+
     def words_of(self, report: Mapping[str, Any], seconds: float) -> str:
         """Rows, seconds and recall."""
         return words_of_report(report, seconds)

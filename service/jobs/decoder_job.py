@@ -58,6 +58,9 @@ class DecoderJobs:
             raise BuildCancelledError("cancelled while the decoder was being opened")
         decoders.publish(record, opened, may_replace=job.mode == "replace")
 
+    def finished(self, job: Job) -> None:
+        """Nothing is held."""
+
     def words_of(self, report: Mapping[str, Any], seconds: float) -> str:
         """Tokens, seconds, and recall@10 of each way that was measured."""
         points = report.get("promise", {}).get("points", {})

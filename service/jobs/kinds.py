@@ -32,6 +32,10 @@ class JobKind(Protocol):
         """Let what lies at `built` serve. Raises BuildCancelledError where is_stopped() before it does."""
         ...
 
+    def finished(self, job: Job) -> None:
+        """The job has ended, however it did; called once for each job whose spec() was asked for."""
+        ...
+
     def words_of(self, report: Mapping[str, Any], seconds: float) -> str:
         """What the log says of a report."""
         ...

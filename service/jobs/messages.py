@@ -59,6 +59,32 @@ class FoldSpec(msgspec.Struct, tag="fold", kw_only=True):
     """Build from nothing, whatever could be kept."""
 
 
+class SnapshotSpec(msgspec.Struct, tag="snapshot", kw_only=True):
+    """Everything that the process of a snapshot needs; the files it names do not change."""
+
+    out: str
+    """The file that is made."""
+    generation: str | None
+    store: str | None
+    collection: str
+    size: int
+    distance: str
+    config: msgspec.Raw
+    generation_number: int
+    folded: int
+    given_up: int
+    sequence: int
+
+
+class RestoreSpec(msgspec.Struct, tag="restore", kw_only=True):
+    """Everything that the process needs which unpacks and verifies a snapshot."""
+
+    out: str
+    path: str
+    checksum: str | None = None
+    """SHA-256 that the file must have."""
+
+
 class DecoderSpec(msgspec.Struct, tag="decoder", kw_only=True):
     """Everything that the process of a decoder's build needs. Paths are absolute and checked."""
 
@@ -82,7 +108,7 @@ class DecoderSpec(msgspec.Struct, tag="decoder", kw_only=True):
     """Fields of decoder.DecoderOptions."""
 
 
-Spec = BuildSpec | FoldSpec | DecoderSpec
+Spec = BuildSpec | FoldSpec | SnapshotSpec | RestoreSpec | DecoderSpec
 
 
 class Progress(msgspec.Struct, tag="progress", kw_only=True):
@@ -99,7 +125,7 @@ class Progress(msgspec.Struct, tag="progress", kw_only=True):
 class Done(msgspec.Struct, tag="done", kw_only=True):
     """What was built lies at `out`, complete."""
 
-    dim: int
+    dim: int = 0
     empty: bool = False
     """Nothing lies at `out`: no point with a vector is left."""
     metric: str | None = None

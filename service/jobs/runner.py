@@ -67,6 +67,8 @@ class JobRunner:
         self._settings, self._kinds = settings, kinds
         self._worker_command = list(worker_command)
         self._queue: SimpleQueue[str | None] = SimpleQueue()
+        # Snapshots and restores only copy: they do not wait until a long build has ended.
+        self._copies: SimpleQueue[str | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._running: dict[str, _Running] = {}
         # Why a running job has to end: cancelled or interrupted. Kept apart from processes: a job may be told before it
@@ -87,9 +89,10 @@ class JobRunner:
             remove_folder(leftover)
         for job in self.store.all():
             if job.state == "queued":
-                self._queue.put(job.job)
-        for number in range(self._settings.builds_parallel):
-            thread = threading.Thread(target=self._serve, name=f"fullview-builds-{number}", daemon=True)
+                self._enqueue(job)
+        for number in range(self._settings.builds_parallel + 1):
+            queue = self._queue if number else self._copies
+            thread = threading.Thread(target=self._serve, args=(queue,), name=f"fullview-builds-{number}", daemon=True)
             thread.start()
             self._threads.append(thread)
 
@@ -101,6 +104,7 @@ class JobRunner:
                 self._stop(job.job, "interrupted", grace_s=0.0)
         for _ in self._threads:
             self._queue.put(None)
+        self._copies.put(None)
         for thread in self._threads:
             thread.join()
 
@@ -133,8 +137,11 @@ class JobRunner:
         with self._lock:
             self._require_none_active(job)
             self.store.new(job)
-        self._queue.put(job.job)
+        self._enqueue(job)
         return job
+
+    def _enqueue(self, job: Job) -> None:
+        (self._copies if job.kind in ("snapshot", "restore") else self._queue).put(job.job)
 
     def _require_none_active(self, job: Job) -> None:
         active = self.store.active_for(job.name, builds=job.builds)
@@ -176,7 +183,7 @@ class JobRunner:
             job.passes, job.warnings = foresight.passes, foresight.warnings
             job.error = job.report = job.started_at = job.ended_at = None
             self.store.save(job)
-        self._queue.put(job_id)
+        self._enqueue(job)
         return job
 
     def require_restartable(self, job_id: str) -> Job:
@@ -188,9 +195,9 @@ class JobRunner:
 
     # --- one job, in a thread of the runner -----------------------------------
 
-    def _serve(self) -> None:
+    def _serve(self, queue: SimpleQueue[str | None]) -> None:
         while True:
-            job_id = self._queue.get()
+            job_id = queue.get()
             if job_id is None or self._closing:
                 return
             try:
@@ -217,6 +224,7 @@ class JobRunner:
             state, error = self._stops.get(job_id, "failed"), None
             if state == "failed":
                 error = _error_of(failure, job_id)
+        self._kinds[job.kind].finished(job)
         # The state changes last: who reads `cancelled` finds nothing left on the disk.
         remove_folder_if_there(folder)
         self._end(job, state, error)

@@ -23,9 +23,9 @@ CREATE TABLE IF NOT EXISTS jobs (
 
 ACTIVE = ("queued", "running")
 RESTARTABLE = ("failed", "cancelled", "interrupted")
-JobKindName = Literal["collection", "compaction", "append", "decoder"]
-"""What a job does; all but `decoder` make a generation of a collection."""
-Target = Literal["collection", "decoder"]
+JobKindName = Literal["collection", "compaction", "append", "restore", "snapshot", "decoder"]
+"""What a job does; all but the last two make a generation of a collection."""
+Target = Literal["collection", "snapshot", "decoder"]
 STATES = ("queued", "running", "done", "failed", "cancelled", "interrupted")
 
 
@@ -73,7 +73,7 @@ class Job(msgspec.Struct, kw_only=True):
     @property
     def builds(self) -> Target:
         """What it builds."""
-        return "decoder" if self.kind == "decoder" else "collection"
+        return self.kind if self.kind in ("decoder", "snapshot") else "collection"
 
     @property
     def target(self) -> str:

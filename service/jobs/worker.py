@@ -34,6 +34,8 @@ from service.jobs.messages import (
     FoldSpec,
     Message,
     Progress,
+    RestoreSpec,
+    SnapshotSpec,
     Spec,
 )
 
@@ -60,6 +62,8 @@ def main(build: Build | None = None, build_decoder: Build | None = None) -> int:
             result = _run(spec, build or _index_build(), send, cancel)
         elif isinstance(spec, FoldSpec):
             result = _run_fold(spec, send, cancel)
+        elif isinstance(spec, SnapshotSpec | RestoreSpec):
+            result = _run_snapshot(spec, send, cancel)
         else:
             result = _run_decoder(spec, build_decoder or _decoder_build(), send, cancel)
     except BuildCancelledError:
@@ -105,6 +109,16 @@ def _run_fold(spec: FoldSpec, send: _Sender, cancel: threading.Event) -> Message
             dim=spec.dim, metric=spec.options["metric"], report=nothing, peak_memory_bytes=peak_bytes(), empty=True
         )
     return _done(report, metric=str(getattr(report.metric, "value", report.metric)))
+
+
+def _run_snapshot(spec: SnapshotSpec | RestoreSpec, send: _Sender, cancel: threading.Event) -> Message:
+    from service.jobs.snapshot_jobs import make_snapshot, restore_snapshot
+
+    if isinstance(spec, SnapshotSpec):
+        report = make_snapshot(spec, on_progress=send.progress, cancel=cancel)
+    else:
+        report = restore_snapshot(spec, on_progress=send.progress, cancel=cancel)
+    return Done(report=report, peak_memory_bytes=peak_bytes())
 
 
 def _done(report: Any, *, metric: str | None = None) -> Done:

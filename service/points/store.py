@@ -116,6 +116,16 @@ class PointStore:
             raise self._corrupt(str(error)) from error
         self.sequence = max(self.sequence, last["last"] or 0)
 
+    def copy_to(self, path: Path) -> bool:
+        """A copy of the file as it is now, logs folded in; False where there is no file. Raises NoRoomError."""
+        if not self.path.exists():
+            return False
+        try:
+            self._open().copy_to(path)
+        except sqlite3.OperationalError as error:
+            raise self._no_room(error, []) from error
+        return True
+
     def remove(self) -> None:
         """Delete the file."""
         self.close()

@@ -96,6 +96,13 @@ class WrittenPoints:
         self._delta.add(entries)
         return sequence
 
+    def copy_to(self, path: Path) -> bool:
+        """A copy of the entries on the disk; False where there are none."""
+        there = self.store.copy_to(path)
+        if there:
+            self._stores.used(self)
+        return there
+
     def delta_over(self, n: int, rows_of: RowsOf | None, *, record: CollectionRecord | None = None) -> Delta:
         """A delta over a generation of n rows, of the entries that count by the record (None: empty)."""
         delta = Delta(dim=self.dim, metric=self.metric, n=n, rows_of=rows_of if rows_of is not None else _no_rows)

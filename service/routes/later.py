@@ -22,12 +22,6 @@ _POINTS = "/collections/{collection}/points"
 LATER: tuple[tuple[str, str, str], ...] = (
     ("POST", f"{_POINTS}/search/matrix/pairs", "search matrix"),
     ("POST", f"{_POINTS}/search/matrix/offsets", "search matrix"),
-    ("GET", "/collections/{collection}/snapshots", "snapshots"),
-    ("POST", "/collections/{collection}/snapshots", "snapshots"),
-    ("GET", "/collections/{collection}/snapshots/{name}", "snapshots"),
-    ("DELETE", "/collections/{collection}/snapshots/{name}", "snapshots"),
-    ("PUT", "/collections/{collection}/snapshots/recover", "snapshots"),
-    ("POST", "/collections/{collection}/snapshots/upload", "snapshots"),
     ("GET", "/v1/admin/memory", "the memory route"),
     ("GET", "/v1/admin/settings", "the settings route"),
 )

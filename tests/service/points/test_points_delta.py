@@ -81,7 +81,7 @@ def test_what_is_no_longer_current_gives_its_memory_back(monkeypatch):
     for round_ in range(100):
         delta.add([whole(id_, round_) for id_ in range(100)])
     assert len(delta) < 1000
-    assert points(delta.view) == {id_: 99.0 for id_ in range(100)}
+    assert points(delta.view) == dict.fromkeys(range(100), 99.0)
     assert len(list(delta.entries())) == 100
 
 
