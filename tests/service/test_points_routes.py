@@ -101,7 +101,7 @@ def test_without_a_query_points_come_in_id_order(client, three):
         (["a.b"], {"a": {"b": 2}}),
         ({"include": ["n"]}, {"n": 1}),
         ({"exclude": ["a.c", "n"]}, {"a": {"b": 2}}),
-        ([], None),
+        ([], {}),
         (False, None),
     ],
 )
