@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from index import publication
 from index.budget import budget_bytes
-from index.build import HELD_OUT, SAMPLES, WORK_BYTES, read_samples
+from index.build import SAMPLES, WORK_BYTES, read_samples
 from index.codes import encode_int8
 from index.disk import as_disk_full, require_room
 from index.fold_plan import Changes, Given, Matched, Placing, match_rows, place
-from index.fold_rebuild import FoldOptions, rebuild, told_of, wanted_options
+from index.fold_rebuild import FoldOptions, rebuild, told_of, wanted_options, why_rebuild
 from index.folder import open_generation
 from index.fullview import PageLayout, VectorFileWriter
 from index.graph import GraphOptions, GraphRows, insert_rows, nearby_order
@@ -48,6 +48,11 @@ from index.stored_rows import stored_blocks
 
 DRIFT_COST = 2.0
 """A promised point that costs so many times the old one's: codes and graph do not fit the rows any more."""
+FOLD_HELD_OUT = 500
+"""Half of a build's: comparing held-out rows with all rows is a large part of a fold. The promise's interval is wider by
+0.0025, so a point that costs a little more may be chosen."""
+INSERT_BEAM = 100
+"""Half of a build's: new nodes come into a graph that is complete but for them."""
 PIECE = 4096
 
 
@@ -151,7 +156,7 @@ class Folding(Making):
         held = np.zeros(0, np.int32)
         if samples is None:
             nodes, generator = len(placing.sizes), np.random.default_rng(self.options.seed + 1)
-            held = np.sort(generator.choice(nodes, min(HELD_OUT, nodes // 20), replace=False)).astype(np.int32)
+            held = np.sort(generator.choice(nodes, min(FOLD_HELD_OUT, nodes // 20), replace=False)).astype(np.int32)
         preview = self._preview(placing, rows, held)
         if samples is not None:
             some = samples[:SAMPLES]
@@ -366,7 +371,7 @@ class Folding(Making):
             preview.links,
             preview.entries,
             new,
-            options=GraphOptions(degree=self.degree, seed=self.options.seed),
+            options=GraphOptions(degree=self.degree, beam=INSERT_BEAM, seed=self.options.seed),
             threads=self.threads,
             on_progress=lambda done, total: self.steps.check(),
         )
