@@ -2,6 +2,7 @@
 
 build         the phases, top to bottom: scan, sample, codes, order, write, graph, tune, verify, publish
 check_build   what can be refused at once, before a job is accepted
+make_folder   `build` of a source that is open already, for fold_rebuild.py
 
 Everything is written into a temporary sibling of the folder, synchronised, and published by a rename. The source is
 streamed three times (scan, codes, write) and never held. Rows are put in disk order before the graph is built, so that
@@ -390,4 +391,4 @@ def read_samples(queries: Any, dim: int, metric: Metric, seed: int) -> NDArray[n
     return vectors[np.random.default_rng(seed).permutation(len(vectors))]
 
 
-__all__ = ["build", "check_build"]
+__all__ = ["build", "check_build", "make_folder", "read_samples"]

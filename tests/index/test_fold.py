@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -294,11 +297,46 @@ def test_after_a_third_was_replaced_the_promise_holds(real, tmp_path):
         assert index.recall(rows[12_000:12_800], 10).mean >= 0.945
 
 
-def test_rows_of_another_kind_force_a_rebuild(real, tmp_path):
+def test_rows_of_another_kind_force_a_rebuild(tmp_path):
     # Far from the mean that the codes were made around: they no longer tell these rows apart.
-    out, rows = real
-    new = np.clip(rows[8500:12_500] * 0.05 + 100, -128, 127).round()
-    ids = range(10**9, 10**9 + len(new))
-    given = Changes(keep=np.ones(8500, np.bool_), vectors=new, ids=ids, payloads=[None] * len(new), new_payloads={})
-    report = fold(out, tmp_path / "new", given)
+    generator = np.random.default_rng(0)
+    options = BuildOptions(metric="l2", preview="graph", bits=4, threads=2)
+    assert build(generator.normal(size=(1500, DIM)), tmp_path / "old", options=options).promise_kept
+    new = (1000 + generator.normal(size=(1400, DIM))).astype(np.float32)
+    keep, ids = np.ones(1500, np.bool_), range(2000, 3400)
+    given = Changes(keep=keep, vectors=new, ids=ids, payloads=[None] * 1400, new_payloads={})
+    seen: list[str] = []
+    report = fold(tmp_path / "old", tmp_path / "new", given, on_progress=lambda event: seen.append(event.phase))
     assert report.fold["done"] == "rebuilt" and "recall 0.95" in report.fold["why"]
+    assert seen.count("tune") >= 2 and [path.name for path in sorted(tmp_path.iterdir())] == ["new", "old"]
+    with open_index(tmp_path / "new") as index:
+        queries = (1000 + generator.normal(size=(50, DIM))).astype(np.float32)
+        assert index.recall(queries, 10).mean >= report.measured_recall["low"] - 0.03
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+from index import Changes, fold
+
+def see(event):
+    if event.phase == sys.argv[3]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+vectors = np.random.default_rng(8).normal(size=(20, 12)).astype(np.float32)
+given = Changes(keep=np.arange(600) > 9, vectors=vectors, ids=range(20), payloads=[None] * 20, new_payloads={})
+fold(Path(sys.argv[1]), Path(sys.argv[2]), given, on_progress=see)
+"""
+
+
+@pytest.mark.parametrize("phase", ["write", "graph", "verify"])
+def test_killed_half_way_nothing_is_published_and_the_next_fold_clears_up(old, tmp_path, phase):
+    made = subprocess.run([sys.executable, "-c", KILLED, str(old), str(tmp_path / "new"), phase], timeout=120)
+    assert made.returncode == -signal.SIGKILL
+    left = [path.name for path in tmp_path.iterdir()]
+    assert len(left) == 1 and left[0].startswith(".new.building-")
+    fold(old, tmp_path / "new", changes())
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    with open_index(old) as index:
+        assert index.n == 600
