@@ -155,7 +155,7 @@ class Operations:
 
     def _set(self) -> tuple[str, dict[str, Any]]:
         given = self.payload()
-        return "set_payload", {"payload": given, **self._change(lambda p: p | given)}
+        return "set_payload", {"payload": given, **self._change(lambda p: _without_null(p, given))}
 
     def _overwrite(self) -> tuple[str, dict[str, Any]]:
         given = self.payload()
@@ -184,6 +184,12 @@ class Operations:
         id_ = self.some(there)
         self.model.points[id_] = None, self.model.points[id_][1]
         return "delete_vectors", {"points": [id_], "vector": [""]}
+
+
+def _without_null(payload: Payload, given: Payload) -> Payload:
+    """Members merged; as in Qdrant, one that is null is taken out."""
+    merged = payload | given
+    return {name: value for name, value in merged.items() if not (name in given and value is None)}
 
 
 def check_all(post: Callable[[str, dict[str, Any]], Any], model: Model) -> None:
