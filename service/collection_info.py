@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Raw
 
 from service.answers import encode
-from service.engine import METRIC_OF_DISTANCE, Collection
 from service.filters import parse_filter
 from service.points.view import PointsView
+from service.served import METRIC_OF_DISTANCE, Collection
 
 _HNSW = {"m": 16, "ef_construct": 100, "full_scan_threshold": 10_000}
 _OPTIMIZER = {"default_segment_number": 0, "flush_interval_sec": 5}

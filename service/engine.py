@@ -21,27 +21,27 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from index.errors import BuildCancelledError, CorruptIndexError, ReadFailedError, VectorIndexError
 from index.options import OpenOptions
+from service.alias_changes import AliasChange, apply_change
 from service.catalogue import Catalogue, CollectionRecord
 from service.disk_reserve import RESERVE_FILE, DiskReserve
 from service.errors import ConflictError, DamagedError, MalformedError, NoRoomError, NotFoundError, NotReadyError
-from service.folders import remove_folder, remove_folder_if_there, remove_generation
+from service.folders import remove_folder_if_there, remove_generation, remove_leftovers
 from service.generation import Generation, Opener, SearchableIndex
-from service.points.delta import DeltaView
 from service.points.operations import Operation
 from service.points.resolve import resolve
 from service.points.store import STORE_NAME
-from service.points.view import PointsView
 from service.points.written import OpenStores, WrittenPoints
 from service.pool import CpuPool
+from service.served import METRIC_OF_DISTANCE, Collection, CountedRelease, Lease
 from service.settings import Settings
-from service.warm import warm
+from service.warm import warm, warm_delta
 
 log = logging.getLogger("fullview.engine")
 
@@ -49,75 +49,11 @@ T = TypeVar("T")
 
 COLLECTIONS_FOLDER = "collections"
 SNAPSHOTS_FOLDER = "snapshots"
-DISTANCE_OF_METRIC = {"cosine": "Cosine", "dot": "Dot", "l2": "Euclid"}
-METRIC_OF_DISTANCE = {distance: metric for metric, distance in DISTANCE_OF_METRIC.items()}
 
 # What a collection will hold once it is built or loaded (vectors, ids, payloads), and what connections, databases, builds
 # and running scans need beside.
 _DESCRIPTORS_EACH = 3
 _DESCRIPTORS_RESERVE = 24
-
-
-@dataclass(slots=True)
-class Collection:
-    """One collection as requests see it. Changed only under the engine's lock."""
-
-    record: CollectionRecord
-    written: WrittenPoints
-    generation: Generation | None = None
-    loading: bool = False
-    damage: str | None = None
-    """Why it cannot be served, or what a read found; None: all is well."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A collection at one moment, held open until the lease is given back."""
-
-    record: CollectionRecord
-    generation: Generation | None
-    delta: DeltaView
-
-    @property
-    def index(self) -> SearchableIndex | None:
-        """The open index; None where nothing was built yet."""
-        return self.generation.index if self.generation is not None else None
-
-    @property
-    def view(self) -> PointsView:
-        """Its points."""
-        metric = METRIC_OF_DISTANCE[self.record.distance]
-        return PointsView(self.index, self.delta, dim=self.record.size, metric=metric)
-
-    def release(self) -> None:
-        """Give it back."""
-        if self.generation is not None:
-            self.generation.release()
-
-
-class CountedRelease:
-    """Gives a lease back when the last of several works has let go of it. Threads: any."""
-
-    def __init__(self, lease: Lease, count: int) -> None:
-        self._lease, self._left = lease, count
-        self._lock = threading.Lock()
-
-    def release(self) -> None:
-        """One work less."""
-        with self._lock:
-            self._left -= 1
-            last = self._left == 0
-        if last:
-            self._lease.release()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AliasChange:
-    """alias -> collection name; None deletes the alias. old_alias: a rename."""
-
-    alias: str
-    collection: str | None = None
-    old_alias: str | None = None
 
 
 class Engine:
@@ -154,7 +90,8 @@ class Engine:
         for collection in self._collections.values():
             collection.loading = collection.record.generation is not None or collection.written.store.path.exists()
         self._aliases = {alias: names[target] for alias, target in self._catalogue.aliases().items()}
-        self._remove_leftovers(records)
+        kept = {record.id: record.generation for record in records}
+        remove_leftovers(self.settings.data_dir / COLLECTIONS_FOLDER, kept, beside=(STORE_NAME, SNAPSHOTS_FOLDER))
         self._loader = threading.Thread(target=self._load_all, name="fullview-loader", daemon=True)
         self._loader.start()
 
@@ -330,7 +267,7 @@ class Engine:
         with self._writing:
             aliases = dict(self._aliases)
             for change in changes:
-                self._apply(change, aliases)
+                apply_change(change, aliases, self._collections)
             ids = {alias: self._collections[target].record.id for alias, target in aliases.items()}
             self.catalogue.replace_aliases(ids)
             with self._lock:
@@ -429,22 +366,6 @@ class Engine:
             raise NotFoundError(f"Collection {name!r} does not exist. GET /collections lists those that do.")
         return collection
 
-    def _apply(self, change: AliasChange, aliases: dict[str, str]) -> None:
-        if change.old_alias is not None:
-            if change.old_alias not in aliases:
-                raise NotFoundError(f"Alias {change.old_alias!r} does not exist; nothing was changed.")
-            target = aliases.pop(change.old_alias)
-        elif change.collection is None:
-            aliases.pop(change.alias, None)
-            return
-        else:
-            target = change.collection
-        if change.alias in self._collections:
-            raise ConflictError(f"Alias {change.alias!r}: a collection has that name; nothing was changed.")
-        if target not in self._collections:
-            raise NotFoundError(f"Collection {target!r} does not exist; no alias was changed.")
-        aliases[change.alias] = target
-
     def _written_of(self, record: CollectionRecord) -> WrittenPoints:
         metric = METRIC_OF_DISTANCE[record.distance]
         return WrittenPoints(self.folder_of(record.id), dim=record.size, metric=metric, stores=self._stores)
@@ -529,6 +450,7 @@ class Engine:
                 collection.damage = reason
 
     def _load_all(self) -> None:
+        warm_delta()
         for name in sorted(self._collections):
             collection = self._collections.get(name)
             if self._closing or collection is None or not collection.loading:
@@ -565,19 +487,3 @@ class Engine:
                 n=index.n if index is not None else 0,
                 rows_of=index.ids.rows_of if index is not None else None,
             )
-
-    def _remove_leftovers(self, records: Sequence[CollectionRecord]) -> None:
-        kept = {record.id: record.generation or "" for record in records}
-        root = self.settings.data_dir / COLLECTIONS_FOLDER
-        root.mkdir(exist_ok=True)
-        for folder in root.iterdir():
-            if kept.get(folder.name) is None:
-                log.info("removing what an unfinished build or deletion left: %s", folder)
-                remove_folder(folder)
-                continue
-            for generation in folder.iterdir():
-                if generation.name != kept[folder.name] and not generation.name.startswith(
-                    (STORE_NAME, SNAPSHOTS_FOLDER)
-                ):
-                    log.info("removing what an unfinished build left: %s", generation)
-                    remove_folder(generation)

@@ -2,6 +2,7 @@
 
 move_into()     a built folder to where it is served from, with everything that names it on the disk
 remove_folder() remove_generation() remove_folder_if_there()
+remove_leftovers()   at start: what no collection names
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 log = logging.getLogger("fullview.engine")
@@ -42,6 +44,23 @@ def remove_folder_if_there(folder: Path) -> None:
     """remove_folder() that says nothing of a folder that never was."""
     if folder.exists():
         remove_folder(folder)
+
+
+def remove_leftovers(root: Path, kept: Mapping[str, str | None], *, beside: tuple[str, ...]) -> None:
+    """At start: remove what no collection names. kept: collection's folder -> its generation's; None: it has none.
+
+    beside: how names begin of what else a collection keeps in its folder.
+    """
+    root.mkdir(exist_ok=True)
+    for folder in root.iterdir():
+        if folder.name not in kept:
+            log.info("removing what an unfinished build or deletion left: %s", folder)
+            remove_folder(folder)
+            continue
+        for inside in folder.iterdir():
+            if inside.name != kept[folder.name] and not inside.name.startswith(beside):
+                log.info("removing what an unfinished build left: %s", inside)
+                remove_folder(inside)
 
 
 def _sync_folder(folder: Path) -> None:

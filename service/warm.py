@@ -1,6 +1,7 @@
 """The first searches of an index that has just been opened, so that no user's query is the first.
 
-warm()   one search of each kind that queries make: one as JSON, some as JSON, one and some as raw vectors
+warm()         one search of each kind that queries make: one as JSON, some as JSON, one and some as raw vectors
+warm_delta()   the same of what was written, which no index has to be opened for
 
 What it costs is paid before the index serves: loading (or, once on a machine, compiling) the kernels, and the memory
 that searches keep for the next ones. Invariant: the way is that of real queries, from their bytes to an answer's.
@@ -17,6 +18,8 @@ from service.answers import encode
 from service.errors import UnsupportedError
 from service.generation import SearchableIndex
 from service.hits import answer_queries, answer_raw, encode_raw, ids_in_order
+from service.points.delta import Delta
+from service.points.entries import Entry, EntryKind
 from service.points.view import PointsView
 from service.query import parse_query
 from service.settings import Settings
@@ -25,6 +28,16 @@ from service.vectors import vectors_from_bytes
 _LIMIT = 10
 # More than one group of pages that a search asks for together, and than one query a thread.
 _SOME = 20
+
+
+def warm_delta() -> None:
+    """The kernels that search what was written, before the first write: else the first query after it loads them."""
+    for metric in ("cosine", "dot", "l2"):
+        delta = Delta(dim=8, metric=metric, n=0, rows_of=lambda ids: np.full(len(ids), -1, np.int64))
+        vectors = np.random.default_rng(0).standard_normal((400, 8)).astype(np.float32)
+        delta.add([Entry(i, EntryKind.WHOLE, vector, b'{"n":1}') for i, vector in enumerate(vectors)])
+        view = PointsView(None, delta.view, dim=8, metric=metric)
+        view.search(vectors[:2], _LIMIT, SearchOptions())
 
 
 def warm(index: SearchableIndex, settings: Settings) -> None:

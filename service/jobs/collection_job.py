@@ -12,13 +12,14 @@ import msgspec
 
 from index.errors import BuildCancelledError, VectorIndexError
 from service.catalogue import CollectionRecord
-from service.engine import DISTANCE_OF_METRIC, Engine
+from service.engine import Engine
 from service.errors import ConflictError
 from service.folders import move_into, remove_generation
 from service.jobs.foresight import Foresight, foresee
 from service.jobs.messages import CHANGE_ADVICE, BuildSpec, Done, Spec
 from service.jobs.request import BuildBody, to_spec
 from service.jobs.store import Job
+from service.served import DISTANCE_OF_METRIC
 
 
 class CollectionJobs:

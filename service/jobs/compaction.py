@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from service.engine import METRIC_OF_DISTANCE, Collection, Engine
+from service.engine import Engine
 from service.errors import ConflictError, ServiceError
 from service.jobs.collection_job import publish_built, words_of_report
 from service.jobs.foresight import Foresight, foresee
@@ -26,6 +26,7 @@ from service.jobs.messages import Done, FoldSpec, Spec
 from service.jobs.request import BuildBody, collection_options, to_spec
 from service.jobs.runner import JobRunner
 from service.jobs.store import ACTIVE, Job
+from service.served import METRIC_OF_DISTANCE, Collection
 
 log = logging.getLogger("fullview.compaction")
 

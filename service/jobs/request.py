@@ -16,11 +16,12 @@ from typing import Any, Literal
 import msgspec
 
 from index.options import BuildOptions
-from service.engine import METRIC_OF_DISTANCE, Engine
+from service.engine import Engine
 from service.errors import ConflictError, MalformedError, NotFoundError, OutOfRangeError
 from service.import_paths import resolve
 from service.jobs.messages import CHANGE_ADVICE, BuildSpec
 from service.names import check_name
+from service.served import METRIC_OF_DISTANCE
 from service.settings import Settings
 from service.uploads import upload_file
 

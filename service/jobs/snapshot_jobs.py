@@ -21,12 +21,13 @@ import msgspec
 from index.errors import BuildCancelledError, VectorIndexError
 from index.progress import Steps
 from service.catalogue import CollectionRecord
-from service.engine import DISTANCE_OF_METRIC, METRIC_OF_DISTANCE, SNAPSHOTS_FOLDER, Engine, Lease
+from service.engine import SNAPSHOTS_FOLDER, Engine
 from service.errors import MalformedError
 from service.folders import move_into, remove_folder_if_there
 from service.jobs.foresight import Foresight
 from service.jobs.messages import Done, RestoreSpec, SnapshotSpec, Spec
 from service.jobs.store import Job
+from service.served import DISTANCE_OF_METRIC, METRIC_OF_DISTANCE, Lease
 from service.snapshots import (
     FORMAT_VERSION,
     GENERATION_FOLDER,

@@ -8,8 +8,8 @@ import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from service.alias_changes import AliasChange
 from service.answers import DONE, ok, read_json
-from service.engine import AliasChange
 from service.errors import MalformedError
 from service.names import check_name
 from service.routes.context import parts, started

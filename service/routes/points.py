@@ -15,7 +15,6 @@ from starlette.responses import Response
 
 from service import hits
 from service.answers import ok, read_body, read_json, require_no_encoding
-from service.engine import Lease
 from service.errors import BodyTooLargeError, MalformedError, NotFoundError, OutOfRangeError
 from service.filters import parse_filter
 from service.names import PointId, path_id, point_id
@@ -24,6 +23,7 @@ from service.query import BatchBody, Query, QueryParams, in_range, parse_query, 
 from service.recall import recall_of_points, recall_of_queries
 from service.routes.context import AppParts, flag, number, parts, started, timeout_s, whole
 from service.selection import PayloadSelection, parse_payload_selection, parse_vector_selection
+from service.served import Lease
 from service.slips import OF_LISTS, OF_QUERIES, decode_known, refuse_slip
 from service.vectors import vectors_from_bytes, vectors_from_json
 

@@ -15,10 +15,10 @@ from starlette.responses import Response
 
 from service.answers import ok, read_body
 from service.catalogue import CollectionRecord
-from service.engine import METRIC_OF_DISTANCE
 from service.points import operations
 from service.points.operations import Operation
 from service.routes.context import flag, parts, started
+from service.served import METRIC_OF_DISTANCE
 
 router = APIRouter(prefix="/collections/{collection}")
 

@@ -29,7 +29,7 @@ PATH = (
 
 FILES_OF_A_SEARCH = 14
 """Python files of ours that a warmed search in the library runs code of, READERS apart. Compiled kernels are not seen."""
-FILES_OF_A_REQUEST = 31
+FILES_OF_A_REQUEST = 33
 """The same for a query over HTTP, from the gate to the answer."""
 READERS = {f"index/fullview/{name}.py" for name in ("linux_aio", "threads", "buffered", "posix")}
 """Which of these reads the pages depends on the file system."""

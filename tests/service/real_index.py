@@ -11,7 +11,7 @@ import numpy as np
 
 from index import BuildOptions, build
 from service.catalogue import CollectionRecord
-from service.engine import DISTANCE_OF_METRIC
+from service.served import DISTANCE_OF_METRIC
 
 
 def put_index(

@@ -13,9 +13,10 @@ import pytest
 from fake_index import open_fake, put_fake
 from starlette.testclient import TestClient
 
+from service.alias_changes import AliasChange
 from service.app import create_app
 from service.collection_info import collection_info
-from service.engine import AliasChange, Engine
+from service.engine import Engine
 from service.errors import ConflictError, MalformedError, NoRoomError, NotFoundError
 from service.generation import Generation
 

@@ -20,7 +20,7 @@ BOUNDS = [{}, {"cell_bytes": 0}, {"text_bytes": 0}, {"text_bytes": 500}, {"text_
 
 
 def written(folder, rows, **bounds):
-    (folder / "payload").mkdir(exist_ok=True)
+    (folder / "payload").mkdir(parents=True, exist_ok=True)
     with ColumnsWriter(folder, **bounds) as writer:
         for row in rows:
             writer.append([None if row is None else json.dumps(row).encode()])
@@ -74,3 +74,22 @@ def test_without_columns_all_is_decided_from_the_json(seed):
     rows = [cases.payload() for _ in range(len(IDS))]
     for _ in range(FILTERS_EACH):
         check(cases.filter(), ListTarget(rows, None, IDS))
+
+
+def test_s38_random_filters_over_2000_payloads_agree_with_the_plain_evaluation(tmp_path):
+    """Rows enough for columns with and without a cell for each, written in many periods, some of their strings hashed."""
+    cases = Cases(Random(38))
+    rows = [cases.payload() for _ in range(2000)]
+    builder = ColumnBuilder()
+    builder.append(rows)
+    ids = list(range(2000))
+    targets = [
+        ListTarget(rows, builder.view(), ids),
+        ListTarget(rows, written(tmp_path, rows), ids),
+        ListTarget(rows, written(tmp_path / "hashed", rows, cell_bytes=5000, text_bytes=3000), ids),
+    ]
+    for _ in range(100):
+        tree = parsed(cases.filter())
+        if tree is not None:
+            expected = plainly(tree, targets[0])
+            assert all(by_columns(tree, target) == expected for target in targets)
