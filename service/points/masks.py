@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -76,15 +76,7 @@ class DeltaTarget:
         return [self.delta.id(slot) for slot in positions.tolist()]
 
 
-class HasSize(Protocol):
-    """What masks are measured by."""
-
-    @property
-    def nbytes(self) -> int:
-        """Memory held."""
-
-
-M = TypeVar("M", bound=HasSize)
+M = TypeVar("M")
 
 
 class KeptMasks(Generic[M]):
@@ -92,22 +84,25 @@ class KeptMasks(Generic[M]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._masks: OrderedDict[bytes, M] = OrderedDict()
+        self._masks: OrderedDict[bytes, tuple[M, int]] = OrderedDict()
+        self._bytes = 0
 
     def find(self, key: bytes) -> M | None:
         """None where it is not kept."""
         with self._lock:
-            mask = self._masks.get(key)
-            if mask is not None:
-                self._masks.move_to_end(key)
-            return mask
+            kept = self._masks.get(key)
+            if kept is None:
+                return None
+            self._masks.move_to_end(key)
+            return kept[0]
 
-    def keep(self, key: bytes, mask: M) -> None:
+    def keep(self, key: bytes, mask: M, size_bytes: int) -> None:
         """Others may go for it."""
         with self._lock:
-            self._masks[key] = mask
-            while len(self._masks) > 1 and sum(kept.nbytes for kept in self._masks.values()) > _KEPT_BYTES:
-                self._masks.popitem(last=False)
+            self._bytes += size_bytes - self._masks.pop(key, (mask, 0))[1]
+            self._masks[key] = mask, size_bytes
+            while len(self._masks) > 1 and self._bytes > _KEPT_BYTES:
+                self._bytes -= self._masks.popitem(last=False)[1][1]
 
 
 _kept: WeakKeyDictionary[Any, KeptMasks[AllowedRows]] = WeakKeyDictionary()
@@ -119,5 +114,5 @@ def rows_matching(wanted: Filter, index: SearchableIndex) -> AllowedRows:
     rows = kept.find(wanted.key)
     if rows is None:
         rows = AllowedRows(filters.mask_of(wanted, _RowTarget(index)))
-        kept.keep(wanted.key, rows)
+        kept.keep(wanted.key, rows, rows.mask.nbytes)
     return rows

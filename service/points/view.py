@@ -142,7 +142,7 @@ class PointsView:
         found = kept.find(key)
         if found is None:
             found = self._masks(wanted, delta)
-            kept.keep(key, found)
+            kept.keep(key, found, found.nbytes)
         return found
 
     def ids_matching(self, wanted: Filter | None) -> list[PointId]:
