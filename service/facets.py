@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from service.field_values import ValuesReader, having, positions_of
+from index.columns.reads import value_counts
+from service.field_values import ValuesReader, as_scalar, having, places_of
 from service.filters import Filter, parse_filter
 from service.points.view import PointsView
 from service.query import in_range
@@ -63,10 +64,19 @@ def parse_facet(raw: bytes, settings: Settings) -> Facet:
 
 
 def facet(view: PointsView, asked: Facet) -> list[FacetHit]:
-    """Most points first, then by value; a point counts once for each of its values."""
+    """Most points first, then by value; a point counts once for each of its values, and 42.0 is 42."""
+    places = places_of(view, asked.reader, having(asked.filter, asked.key))
     counts: Counter[tuple[int, Any]] = Counter()
-    for values in asked.reader.at(view, positions_of(view, having(asked.filter, asked.key))):
+    for values in asked.reader.at(view, places.positions):
         # True is 1 to a dict, so the type is part of the key.
-        counts.update({(_KINDS.index(type(value)), value) for value in values if type(value) in _KINDS})
+        counts.update({_tagged(value) for each in values if (value := as_scalar(each)) is not None})
+    if places.rows is not None and view.index is not None and asked.reader.names is not None:
+        read = asked.reader.of_rows(view)
+        for value, count in value_counts(view.index.columns, asked.reader.names, places.rows, read):
+            counts[_tagged(value)] += count
     most = heapq.nsmallest(asked.limit, counts.items(), key=lambda item: (-item[1], item[0]))
     return [FacetHit(value, count) for (_, value), count in most]
+
+
+def _tagged(value: bool | int | str) -> tuple[int, Any]:  # noqa: FBT001
+    return _KINDS.index(type(value)), value

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from index.options import Metric
 from service.answers import decode, encode
 from service.errors import MalformedError, UnsupportedError
-from service.field_values import ValuesReader, also, having
+from service.field_values import ValuesReader, also, as_scalar, having
 from service.filters import Filter
 from service.hits import ScoredPoint, WorkDone, add_work, records, require_dim, require_finite, vector_of
 from service.names import PointId
@@ -116,10 +116,13 @@ def grouped(view: PointsView, asked: Grouped) -> tuple[list[PointGroup], WorkDon
 
 
 def _group_ids(values: list[Any]) -> list[GroupId]:
-    """The groups of a point. As in Qdrant a point with a value that can be no group's is in none."""
-    if any(type(value) not in (int, str) for value in values):
-        return []
-    return list(dict.fromkeys(values))
+    """The groups of a point. As in Qdrant a point with a value that can be no group's is in none; 42.0 is 42."""
+    found: dict[GroupId, None] = {}
+    for value in map(as_scalar, values):
+        if value is None or isinstance(value, bool):
+            return []
+        found[value] = None
+    return list(found)
 
 
 def _in_id_order(view: PointsView, asked: Grouped) -> dict[GroupId, list[_Hit]]:

@@ -1,6 +1,7 @@
 """Masks of filters over the two halves of a collection: rows of a generation, slots of a delta.
 
 rows_matching()   rows of a generation, kept for the filters that come again
+KeptMasks         what it keeps them in
 DeltaTarget       slots of a delta as service.filters looks at them
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,7 +25,7 @@ from service.points.delta import DeltaView
 from service.points.entries import EntryKind
 
 _KEPT_BYTES = 64_000_000
-"""Masks that are kept for each open generation, a byte a row."""
+"""Of masks that are kept for each open generation and for each moment of a delta."""
 
 
 class _RowTarget:
@@ -75,35 +76,43 @@ class DeltaTarget:
         return [self.delta.id(slot) for slot in positions.tolist()]
 
 
-class _KeptMasks:
-    """The masks used last."""
+M = TypeVar("M")
+
+
+class KeptMasks(Generic[M]):
+    """The masks used last, by the keys of their filters. Threads: any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._masks: OrderedDict[bytes, AllowedRows] = OrderedDict()
+        self._masks: OrderedDict[bytes, tuple[M, int]] = OrderedDict()
+        self._bytes = 0
 
-    def find(self, key: bytes) -> AllowedRows | None:
+    def find(self, key: bytes) -> M | None:
+        """None where it is not kept."""
         with self._lock:
-            mask = self._masks.get(key)
-            if mask is not None:
-                self._masks.move_to_end(key)
-            return mask
+            kept = self._masks.get(key)
+            if kept is None:
+                return None
+            self._masks.move_to_end(key)
+            return kept[0]
 
-    def keep(self, key: bytes, mask: AllowedRows) -> None:
+    def keep(self, key: bytes, mask: M, size_bytes: int) -> None:
+        """Others may go for it."""
         with self._lock:
-            self._masks[key] = mask
-            while len(self._masks) > 1 and sum(kept.mask.nbytes for kept in self._masks.values()) > _KEPT_BYTES:
-                self._masks.popitem(last=False)
+            self._bytes += size_bytes - self._masks.pop(key, (mask, 0))[1]
+            self._masks[key] = mask, size_bytes
+            while len(self._masks) > 1 and self._bytes > _KEPT_BYTES:
+                self._bytes -= self._masks.popitem(last=False)[1][1]
 
 
-_kept: WeakKeyDictionary[Any, _KeptMasks] = WeakKeyDictionary()
+_kept: WeakKeyDictionary[Any, KeptMasks[AllowedRows]] = WeakKeyDictionary()
 
 
 def rows_matching(wanted: Filter, index: SearchableIndex) -> AllowedRows:
     """Rows whose payload in the generation matches. Others get the same object."""
-    kept = _kept.setdefault(index, _KeptMasks())
+    kept = _kept.setdefault(index, KeptMasks())
     rows = kept.find(wanted.key)
     if rows is None:
         rows = AllowedRows(filters.mask_of(wanted, _RowTarget(index)))
-        kept.keep(wanted.key, rows)
+        kept.keep(wanted.key, rows, rows.mask.nbytes)
     return rows

@@ -22,7 +22,7 @@ from service.generation import SearchableIndex
 from service.names import PointId
 from service.points.delta import DeltaView
 from service.points.entries import EntryKind
-from service.points.masks import DeltaTarget, rows_matching
+from service.points.masks import DeltaTarget, KeptMasks, rows_matching
 from service.points.merge import Found, merge, search_slots
 
 _IDS_AT_ONCE = 100_000
@@ -50,6 +50,11 @@ class Masks:
     def count(self) -> int:
         """Points that pass."""
         return self.rows_count + len(self.slots)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return self.slots.nbytes + (0 if self.rows is None else self.rows.mask.nbytes)
 
 
 class PointsView:
@@ -128,13 +133,16 @@ class PointsView:
         return self.masks(wanted).count
 
     def masks(self, wanted: Filter | None) -> Masks:
-        """What the filter lets pass; kept as long as this moment of the collection is."""
+        """What the filter lets pass; kept for the filters that come again in this moment of the collection."""
         delta = self.delta
         if delta is None:
             return Masks(self._rows_matching(wanted), np.zeros(0, np.int64), self.n_rows)
-        found: Masks = delta.kept(
-            ("masks", wanted.key if wanted is not None else b""), lambda: self._masks(wanted, delta)
-        )
+        kept: KeptMasks[Masks] = delta.kept("masks", KeptMasks)
+        key = wanted.key if wanted is not None else b""
+        found = kept.find(key)
+        if found is None:
+            found = self._masks(wanted, delta)
+            kept.keep(key, found, found.nbytes)
         return found
 
     def ids_matching(self, wanted: Filter | None) -> list[PointId]:

@@ -192,6 +192,13 @@ DIFFERENCES = {
         lambda both: _counts(both, {"x": 42.0}, matching(match=models.MatchValue(value=42))),
         (1, 0),
     ),
+    "integral floats are integers in facets and groups, as in filters": (
+        lambda both: (
+            both.write("overwrite_payload", {"x": 42.0}, [1])
+            or tuple([(hit.value, hit.count) for hit in answer.hits] for answer in _both_answers(both, "facet", "x"))
+        ),
+        ([(42, 1)], []),
+    ),
     "words are case-folded, not lower-cased (API.md 2)": (
         lambda both: _counts(both, {"x": "STRASSE"}, matching(match=models.MatchText(text="straße"))),
         (1, 0),
