@@ -51,8 +51,8 @@ DRIFT_COST = 2.0
 FOLD_HELD_OUT = 500
 """Half of a build's: comparing held-out rows with all rows is a large part of a fold. The promise's interval is wider by
 0.0025, so a point that costs a little more may be chosen."""
-INSERT_BEAM = 100
-"""Half of a build's: new nodes come into a graph that is complete but for them."""
+INSERT_BEAM = 80
+"""Less than a build's 200: new nodes come into a graph that is complete but for them."""
 PIECE = 4096
 
 

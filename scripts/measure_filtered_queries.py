@@ -90,7 +90,7 @@ def fill(client: httpx2.Client, vectors: Any, payloads: list[dict[str, Any]], ma
                 "vector": row.tolist(),
                 "payload": payloads[start + at] | {"made": int(made[start + at])},
             }
-            for at, row in enumerate(rows)
+            for at, row in enumerate(rows, start)
         ]
         answer = client.put("/collections/w/points", json={"points": points})
         assert answer.status_code == 200, answer.text

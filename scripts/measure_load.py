@@ -133,9 +133,10 @@ def run(server: Any, given: argparse.Namespace, writes: list[bytes], asked: list
         due, sent, answered, status = result.T
         served, waited = (answered - sent) * 1e3, (answered - due) * 1e3
         print(
-            f"{name}: {len(result) * each / answered.max():,.0f} a second of {len(result) * each / given.seconds:,.0f} asked, "
-            f"{np.count_nonzero(status != 200)} refused; request p50 {np.median(served):.1f} ms, p99 {np.percentile(served, 99):.1f}; "
-            f"from when it was due p50 {np.median(waited):.1f} ms, p99 {np.percentile(waited, 99):.1f}, most {waited.max():.0f}"
+            f"{name}: {len(result) * each / answered.max():,.0f} a second of {len(result) * each / given.seconds:,.0f} "
+            f"asked, {np.count_nonzero(status != 200)} refused; request p50 {np.median(served):.1f} ms, "
+            f"p99 {np.percentile(served, 99):.1f}; from when it was due p50 {np.median(waited):.1f} ms, "
+            f"p99 {np.percentile(waited, 99):.1f}, most {waited.max():.0f}"
         )
     listed = server.client.get("/v1/admin/builds").json()["builds"]
     ended = [job for job in listed if job["kind"] == "compaction" and job["state"] == "done"][1:]

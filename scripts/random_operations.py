@@ -44,6 +44,7 @@ def run_operations(folder: Path, given: argparse.Namespace, begun: float) -> Non
     """Operations against the model."""
     run = Run(folder, seed=given.seed, ids=given.ids, dim=given.dim)
     try:
+        run.fill()
         for upto in range(0, given.operations, 10_000):
             run.go(
                 min(upto + 10_000, given.operations),

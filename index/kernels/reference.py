@@ -410,7 +410,9 @@ def repair_links(
         lost = [i for i in mine if places[i] < 0]
         if lost:
             lost_some += 1
-            near += [int(places[j]) for i in lost for j in links[i] if j >= 0 and places[j] >= 0]
+            near += [
+                int(places[j]) for i in lost for j in links[i][: (links.shape[1] + 1) // 2] if j >= 0 and places[j] >= 0
+            ]
             near = [j for j in dict.fromkeys(near) if j != own]
             near.sort(key=lambda j: _between(rows, scalars, j, own))
             near = _diverse(rows, scalars, own, near, links.shape[1], alpha)

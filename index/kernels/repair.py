@@ -16,7 +16,8 @@ def repair_links(
 ) -> Any:
     """repaired[places[t]] = the links of t as they are after rows went, for first <= t < last; returns how many lost one.
 
-    A row that lost links keeps the diverse ones (as in `link_rows`) of the links left and of the links of rows that it lost.
+    A row that lost links keeps the diverse ones (as in `link_rows`) of the links left and of the first half of the links of
+    rows that it lost: those that they chose themselves.
     links: int32 (n, degree), -1 ends a row, in the old numbering; places: int32 (n,), each row's new number, -1 where it
     goes; rows: int8 (n', width), scalars: float32 (n', 3), by new number; repaired: int32 (n', degree).
     """
@@ -51,7 +52,7 @@ def repair_links(
                     break
                 if places[i] >= 0:
                     continue
-                for f in range(degree):
+                for f in range((degree + 1) // 2):
                     j = links[i, f]
                     if j < 0:
                         break

@@ -45,9 +45,9 @@ class RepairContract:
         rows[:, 0] = [0, 10, 20, 30]
         scalars = np.ones((4, 3), np.float32)
         scalars[:, 0], scalars[:, 2] = rows[:, 0].astype(np.float32) ** 2, 0
-        links = np.array([[1, -1], [2, 3], [1, 3], [2, 1]], np.int32)
+        links = np.array([[1, -1, -1], [2, 3, 0], [1, 3, -1], [2, 1, -1]], np.int32)
         out, lost = self.mended((rows, scalars), links, np.array([0, -1, 1, 2], np.int32))
-        assert lost == 3 and out.tolist() == [[1, -1], [2, -1], [1, -1]]
+        assert lost == 3 and out.tolist() == [[1, -1, -1], [2, -1, -1], [1, -1, -1]]
 
     def test_a_row_all_of_whose_links_are_lost_for_good_has_none(self):
         links = np.array([[1], [0], [0]], np.int32)

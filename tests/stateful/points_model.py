@@ -140,7 +140,9 @@ class Operations:
 
     def _delete(self) -> tuple[str, dict[str, Any]]:
         ids, body = self._selector()
-        if self.random.random() < 0.8 and "filter" in body:  # deletes by filter are large: fewer of them
+        if (
+            len(ids) > 20 and self.random.random() < 0.97
+        ):  # most deletes by filter are large: few of them, or little is left
             ids, body = ids[:3], {"points": ids[:3]}
         for id_ in ids:
             del self.model.points[id_]
