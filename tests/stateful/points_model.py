@@ -155,7 +155,12 @@ class Operations:
 
     def _set(self) -> tuple[str, dict[str, Any]]:
         given = self.payload()
-        return "set_payload", {"payload": given, **self._change(lambda p: p | given)}
+
+        def merged(payload: Payload) -> Payload:
+            """Null takes a member out."""
+            return {name: value for name, value in (payload | given).items() if name not in given or value is not None}
+
+        return "set_payload", {"payload": given, **self._change(merged)}
 
     def _overwrite(self) -> tuple[str, dict[str, Any]]:
         given = self.payload()
