@@ -111,9 +111,8 @@ def ask(
 
 def measure(client: httpx2.Client, queries: np.ndarray, n: int, where: str) -> None:
     """A table of filters."""
-    print(
-        f"\n{where}\n| filter | share | recall@10 | pages | rows scored | p50 ms | unfiltered p50 ms | ratio |\n|---|---|---|---|---|---|---|---|"
-    )
+    columns = ("filter", "share", "recall@10", "pages", "rows scored", "p50 ms", "unfiltered p50 ms", "ratio")
+    print(f"\n{where}\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     for query in queries[:20]:
         ask(client, query, None)
     for name, wanted in filters_of(n):

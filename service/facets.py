@@ -23,6 +23,7 @@ from service.settings import Settings
 from service.slips import OF_LISTS, decode_known
 
 _NULL = Raw(b"null")
+FacetValue = bool | int | str
 _KINDS = (bool, int, str)
 """Types of values that are counted, in the order that they have where counts are equal."""
 
@@ -38,7 +39,7 @@ class _FacetBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class FacetHit(msgspec.Struct, frozen=True):
     """A value and the number of points that have it."""
 
-    value: bool | int | str
+    value: FacetValue
     count: int
 
 
@@ -78,5 +79,5 @@ def facet(view: PointsView, asked: Facet) -> list[FacetHit]:
     return [FacetHit(value, count) for (_, value), count in most]
 
 
-def _tagged(value: bool | int | str) -> tuple[int, Any]:  # noqa: FBT001
+def _tagged(value: FacetValue) -> tuple[int, Any]:
     return _KINDS.index(type(value)), value

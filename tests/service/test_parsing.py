@@ -70,10 +70,12 @@ def select(selection):
         (True, PAYLOAD),
         (["a.b"], {"a": {"b": 1}}),
         (['"a.b"'], {"a.b": 6}),
-        (["a.c[].d"], {"a": {"c": [{"d": 2}, {"d": 4}]}}),
-        (["a.c[].d", "a.c[].e", "a.b"], {"a": {"c": [{"d": 2, "e": 3}, {"d": 4}], "b": 1}}),
-        (["a.c.e"], {"a": {"c": [{"e": 3}, {}]}}),
-        (["k k", "цвет", '""', "none", "a.b.none"], {"k k": 7, "цвет": "синий", "": 8}),
+        (["a.c[].d"], {"a": {"c": [{"d": 2}, {"d": 4}, 5]}}),
+        (["a.c[].d", "a.c[].e", "a.b"], {"a": {"c": [{"d": 2, "e": 3}, {"d": 4}, 5], "b": 1}}),
+        (["a.c.e"], {"a": {"c": []}}),
+        (["a.c[0].e"], {"a": {"c": []}}),
+        ({"exclude": ["a.c.e", "a.c[0]"]}, PAYLOAD),
+        (["k k", "цвет", '""', "none", "a.b.none"], {"a": {"b": 1}, "k k": 7, "цвет": "синий", "": 8}),
         ({"exclude": ["a", '"a.b"', '""']}, {"k k": 7, "цвет": "синий"}),
         ({"exclude": ["a.c[].d"]}, {**PAYLOAD, "a": {"b": 1, "c": [{"e": 3}, {}, 5]}}),
         ({"exclude": []}, PAYLOAD),
@@ -193,7 +195,7 @@ def test_exact_drops_what_makes_no_sense_beside_it():
 
 def test_a_score_that_is_not_finite_is_an_error_of_ours():
     with pytest.raises(RuntimeError, match="finite"):
-        hits._require_finite(np.array([1.0, np.nan]))
+        hits.require_finite(np.array([1.0, np.nan]))
 
 
 def test_every_error_of_the_service_has_a_status():
