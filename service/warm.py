@@ -13,6 +13,7 @@ import contextlib
 
 import numpy as np
 
+from index.allowed import AllowedRows
 from index.options import SearchOptions
 from service.answers import encode
 from service.errors import UnsupportedError
@@ -40,6 +41,14 @@ def warm_delta() -> None:
         view.search(vectors[:2], _LIMIT, SearchOptions())
 
 
+def _warm_allowed(index: SearchableIndex, vectors: np.ndarray) -> None:
+    """Searches among nearly all rows, some, few and none: what filters and hidden rows make of a search."""
+    for share in (0.99, 0.5, 0.02, 0.0):
+        allowed = AllowedRows(np.arange(index.n) < max(share * index.n, share > 0))
+        for options in (SearchOptions(), SearchOptions(exact=True)):
+            index.search(vectors[:2], k=min(_LIMIT, index.n), options=options, allowed=allowed)
+
+
 def warm(index: SearchableIndex, settings: Settings) -> None:
     """Raises what searches of a damaged index raise."""
     vectors = np.random.default_rng(0).standard_normal((_SOME, index.dim)).astype("<f4")
@@ -57,6 +66,7 @@ def warm(index: SearchableIndex, settings: Settings) -> None:
     queries = [parse_query(encode(body), settings) for body in bodies]
     encode(answer_queries(view, queries[:1]).points)
     encode(answer_queries(view, queries).points)
+    _warm_allowed(index, vectors)
     with contextlib.suppress(UnsupportedError):  # there is no raw form for string ids
         for count in (1, _SOME):
             some = vectors_from_bytes(vectors[:count].tobytes(), dim=index.dim)

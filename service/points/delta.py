@@ -88,6 +88,8 @@ class Delta:
         self._current = current = self._current.copy()
         self._rows[first : first + count] = rows
         payloads: list[dict[str, Any] | None] = []
+        # Another payload for a row that is not there any more: a build replaced what it was of.
+        lost = {at for at, entry in enumerate(entries) if entry.kind is EntryKind.PAYLOAD and rows[at] < 0}
         for slot, entry in enumerate(entries, first):
             before = slots.last.get(entry.id, -1)
             if before >= 0:
@@ -97,7 +99,7 @@ class Delta:
             self._has_vector[slot] = vector is not None
             if vector is not None:
                 self._vectors[slot] = vector
-            current[slot] = entry.kind is not EntryKind.DELETED
+            current[slot] = entry.kind is not EntryKind.DELETED and slot - first not in lost
             slots.ids.append(entry.id)
             slots.payloads.append(entry.payload)
             slots.previous.append(before)

@@ -39,6 +39,9 @@ CREATE INDEX IF NOT EXISTS by_sequence ON entries (sequence)
 """
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 _BATCH = 2000
+Place = tuple[int, bytes]
+"""A sequence number and a key: where reading goes on."""
+START: Place = (0, b"")
 
 
 class PointStore:
@@ -68,24 +71,33 @@ class PointStore:
 
     def entries(self, *, folded: int = 0, given_up: int = 0, upto: int | None = None) -> Iterator[Entry]:
         """In order of writing: those that count (see CollectionRecord), written up to a number. Raises CorruptIndexError."""
+        at: Place | None = START
+        while at is not None:
+            some, at = self.some(at, folded=folded, given_up=given_up, upto=upto)
+            yield from some
+
+    def some(
+        self, at: Place, *, folded: int = 0, given_up: int = 0, upto: int | None = None
+    ) -> tuple[list[Entry], Place | None]:
+        """A piece of entries(), what comes after `at`, and where the next one begins; None: that was all for now."""
         if not self.path.exists():
-            return
-        at = given_up, b"~"
+            return [], None
         limit = self.sequence if upto is None else upto
-        while True:
-            try:
-                rows = self._open().rows(
-                    "SELECT * FROM entries WHERE (sequence, key) > (?, ?) AND sequence <= ? ORDER BY sequence, key LIMIT ?",
-                    *at, limit, _BATCH,
-                )  # fmt: skip
-            except sqlite3.DatabaseError as error:
-                raise self._corrupt(str(error)) from error
-            for row in rows:
-                if row["sequence"] > folded or (row["kind"] == EntryKind.WHOLE and row["vector"] is None):
-                    yield self._entry_of(row)
-            if len(rows) < _BATCH:
-                return
-            at = int(rows[-1]["sequence"]), bytes(rows[-1]["key"])
+        try:
+            rows = self._open().rows(
+                "SELECT * FROM entries WHERE (sequence, key) > (?, ?) AND sequence <= ? ORDER BY sequence, key LIMIT ?",
+                *max(at, (given_up, b"~")), limit, _BATCH,
+            )  # fmt: skip
+        except sqlite3.DatabaseError as error:
+            raise self._corrupt(str(error)) from error
+        found = [
+            self._entry_of(row)
+            for row in rows
+            if row["sequence"] > folded or (row["kind"] == EntryKind.WHOLE and row["vector"] is None)
+        ]
+        if len(rows) < _BATCH:
+            return found, None
+        return found, (int(rows[-1]["sequence"]), bytes(rows[-1]["key"]))
 
     def drop(self, *, folded: int, given_up: int) -> None:
         """Forget entries that count no more (see CollectionRecord)."""

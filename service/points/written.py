@@ -20,11 +20,10 @@ import numpy as np
 from service.catalogue import CollectionRecord
 from service.points.delta import Delta, DeltaView, RowsOf
 from service.points.entries import Entry
-from service.points.store import STORE_NAME, PointStore
+from service.points.store import STORE_NAME, Place, PointStore
 
 log = logging.getLogger("fullview.points")
 
-_ENTRIES_AT_ONCE = 1000
 _OPEN_STORES_MAX = 8
 """Each holds three descriptors; idle collections must not."""
 
@@ -104,18 +103,25 @@ class WrittenPoints:
         return there
 
     def delta_over(self, n: int, rows_of: RowsOf | None, *, record: CollectionRecord | None = None) -> Delta:
-        """A delta over a generation of n rows, of the entries that count by the record (None: empty)."""
+        """A delta over a generation of n rows, of the entries that count by the record (None: empty).
+
+        Takes the lock for a piece at a time: writes go on meanwhile, and catch_up() adds what they wrote.
+        """
         delta = Delta(dim=self.dim, metric=self.metric, n=n, rows_of=rows_of if rows_of is not None else _no_rows)
-        if record is not None and self.store.path.exists():
-            batch: list[Entry] = []
-            for entry in self.store.entries(folded=record.folded, given_up=record.given_up):
-                batch.append(entry)
-                if len(batch) == _ENTRIES_AT_ONCE:
-                    delta.add(batch)
-                    batch = []
-            delta.add(batch)
-            self._stores.used(self)
+        if record is not None:
+            self.catch_up(delta, record, after=0)
         return delta
+
+    def catch_up(self, delta: Delta, record: CollectionRecord, *, after: int) -> int:
+        """Add entries written after a sequence number to a delta that nobody reads yet; returns that of the last one."""
+        at: Place | None = (after, b"~")
+        while at is not None:
+            with self.lock:
+                upto = self.store.sequence
+                some, at = self.store.some(at, folded=record.folded, given_up=record.given_up)
+                self._stores.used(self)
+            delta.add(some)
+        return upto
 
     def rebase(self, delta: Delta) -> None:
         """Go on with another delta; forget() what it does not hold comes next."""

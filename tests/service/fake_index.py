@@ -85,7 +85,11 @@ class FakeIndex:
         self.blocked: threading.Event | None = None
         self.closed = False
 
-    def search(self, queries: np.ndarray, k: int = 10, options: SearchOptions | None = None) -> FakeHits:
+    columns = None
+
+    def search(
+        self, queries: np.ndarray, k: int = 10, options: SearchOptions | None = None, *, allowed: Any = None
+    ) -> FakeHits:
         if self.closed:
             raise IndexClosedError("used after close()")
         if self.blocked is not None:
@@ -101,6 +105,10 @@ class FakeIndex:
         rows = np.stack([np.lexsort((id_ranks, order_by[i]))[:k] for i in range(len(queries))])
         found = np.take_along_axis(scores, rows, axis=1)
         counts = np.full(len(queries), rows.shape[1], dtype=np.int64)
+        if allowed is not None:
+            rows = np.stack([sorted(each, key=lambda row: not allowed.mask[row]) for each in rows])
+            found = np.take_along_axis(scores, rows, axis=1)
+            counts = allowed.mask[rows].sum(axis=1).astype(np.int64)
         if options is not None and options.score_threshold is not None:
             good = found <= options.score_threshold if self.metric is Metric.L2 else found >= options.score_threshold
             counts = good.sum(axis=1).astype(np.int64)
