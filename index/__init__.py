@@ -8,6 +8,7 @@ from index.allowed import AllowedRows
 from index.build import build, check_build
 from index.errors import VectorIndexError
 from index.exact import RecallEstimate
+from index.fold import Changes, FoldOptions, fold
 from index.hits import Hits, Work
 from index.options import BuildOptions, IoMode, Metric, OpenOptions, PreviewKind, SearchOptions
 from index.progress import BuildProgress
@@ -19,6 +20,8 @@ __all__ = [
     "BuildOptions",
     "BuildProgress",
     "BuildReport",
+    "Changes",
+    "FoldOptions",
     "Hits",
     "IoMode",
     "Metric",
@@ -31,5 +34,6 @@ __all__ = [
     "Work",
     "build",
     "check_build",
+    "fold",
     "open_index",
 ]

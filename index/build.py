@@ -2,6 +2,7 @@
 
 build         the phases, top to bottom: scan, sample, codes, order, write, graph, tune, verify, publish
 check_build   what can be refused at once, before a job is accepted
+make_folder   `build` of a source that is open already, for fold_rebuild.py
 
 Everything is written into a temporary sibling of the folder, synchronised, and published by a rename. The source is
 streamed three times (scan, codes, write) and never held. Rows are put in disk order before the graph is built, so that
@@ -17,22 +18,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from index import manifest, publication
+from index import publication
 from index.budget import Design, budget_bytes, choose_design
 from index.codes import Coder
 from index.columns.writing import TEXT_BYTES
-from index.disk import as_disk_full, require_room, save_array
+from index.disk import as_disk_full, require_room
 from index.errors import OptionsError, SourceError
-from index.fullview import PAGE_BYTES, PageLayout, VectorFile
+from index.fullview import PageLayout
 from index.graph import GraphOptions, GraphRows, build_graph, insert_rows, nearby_order
 from index.ids import write_ids
 from index.kernels.permute import permute_rows
-from index.metric import KERNEL_METRIC, as_queries
-from index.operating_points import choose_point
+from index.making import Making
+from index.metric import as_queries
 from index.options import BuildOptions, Metric, PreviewKind
 from index.passes import (
     EncodedNodes,
@@ -47,14 +47,13 @@ from index.passes import (
 from index.preview import Groups, Preview
 from index.preview.flat import FlatPreview
 from index.preview.graph import GraphPreview
-from index.preview.ivf import IvfPreview, code_bits
+from index.preview.ivf import code_bits
 from index.preview.ivf_build import IvfParts, ListOptions, build_ivf, order_by_lists
 from index.progress import Cancel, OnProgress, Steps
 from index.report import BuildReport
 from index.rerank import Places
 from index.sources import VectorSource, open_source
-from index.tune import BEAMS, TuneQueries, Tuner, points_of_few, true_rows, useful
-from index.verify import FRESH_ROWS, verify_fresh, verify_here
+from index.tune import points_of_few
 
 FEW_NODES = 300
 """Up to this many distinct rows everything is read, so that answers are exact: nothing to tune."""
@@ -91,10 +90,29 @@ def build(
     options = options or BuildOptions()
     target = publication.require_place(Path(out), replace=replace)
     opened, design = check_build(source, options=options, vector=vector, ids=ids, payload=payload)
+    steps = Steps(on_progress, cancel)
+    return make_folder(opened, design, target, options, steps, ids, payload, queries, replace=replace)
+
+
+def make_folder(
+    opened: VectorSource,
+    design: Design,
+    target: Path,
+    options: BuildOptions,
+    steps: Steps,
+    ids: Ids,
+    payload: Payload,
+    queries: Any,
+    *,
+    replace: bool,
+    fold: dict[str, Any] | None = None,
+) -> BuildReport:
+    """`build` of an open source at a place that is free. fold: what the report says of the fold that this is for."""
     layout = PageLayout(opened.n, opened.dim, opened.dtype)
     publication.remove_leftovers(target.parent)
     folder = publication.temporary_sibling(target)
-    building = _Building(opened, folder, options, Steps(on_progress, cancel))
+    building = _Building(opened, folder, options, steps)
+    building.report.fold = fold
     try:
         require_room(folder, layout.file_bytes)
         building.run(ids, payload, queries)
@@ -113,7 +131,7 @@ def build(
 
 
 def check_build(
-    source: str | os.PathLike[str] | NDArray[Any],
+    source: str | os.PathLike[str] | NDArray[Any] | VectorSource,
     *,
     options: BuildOptions,
     vector: str | None = None,
@@ -139,24 +157,14 @@ def check_build(
     return opened, choose_design(layout, nodes=opened.n, options=options, budget=budget)
 
 
-class _Building:
+class _Building(Making):
     """One build under way. Each method is a phase or two; they run in the order of `run`."""
 
     def __init__(self, source: VectorSource, folder: Path, options: BuildOptions, steps: Steps) -> None:
-        self.source, self.folder, self.options, self.steps = source, folder, options, steps
-        self.metric = Metric(options.metric)
-        self.threads = options.threads or os.cpu_count() or 1
-        self.report = BuildReport(
-            dim=source.dim,
-            dtype=str(source.dtype),
-            metric=options.metric,
-            seed=options.seed,
-            threads=self.threads,
-            promised_recall=options.recall,
-            empty_files=[str(path) for path in source.empty_shards],
-            conversion=source.conversion,
-            may_differ="manifest.json and report.json hold times and dates; every other file is the same for the same seed",
-        )
+        super().__init__(folder, options, steps, dim=source.dim, dtype=source.dtype)
+        self.source = source
+        self.report.empty_files = [str(path) for path in source.empty_shards]
+        self.report.conversion = source.conversion
 
     def run(self, ids: Ids, payload: Payload, queries: Any) -> None:
         """All phases up to a folder that is complete and verified."""
@@ -169,7 +177,7 @@ class _Building:
         groups, disk_order = self._order(encoded, scan, sources, sizes, order_in)
         places, codes = self._write(scan, disk_order, groups, payload)
         preview = self._tuned(encoded, places, codes, samples)
-        self._finish(preview, places, begun)
+        self.finish(preview, places, begun)
 
     # --- scan, sample -------------------------------------------------------------------------------------------
 
@@ -202,16 +210,9 @@ class _Building:
     def _sample(self, queries: Any) -> NDArray[np.float32] | None:
         """The sample queries, in an order of the seed's."""
         self.steps.start("sample", 1)
-        if queries is None:
-            self.steps.advance(1, 1)
-            return None
-        if not isinstance(queries, np.ndarray):
-            queries = np.concatenate([block.vectors for block in open_source(queries).blocks()])
-        vectors = as_queries(queries, dim=self.source.dim, metric=self.metric)
-        if len(vectors) < 20:
-            raise OptionsError(f"{len(vectors)} sample queries came, at least 20 are needed to measure a recall")
+        samples = read_samples(queries, self.source.dim, self.metric, self.options.seed)
         self.steps.advance(1, 1)
-        return vectors[np.random.default_rng(self.options.seed).permutation(len(vectors))]
+        return samples
 
     def _distinct(self, scan: Scan) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """(first row of each distinct vector, ascending; how many rows each has; rows sorted by node, then by row)."""
@@ -230,7 +231,7 @@ class _Building:
         layout = PageLayout(scan.n, self.source.dim, self.source.dtype)
         budget = budget_bytes(options.memory_budget, n=scan.n, dim=self.source.dim)
         self.design = choose_design(layout, nodes=nodes, options=options, budget=budget)
-        self.layout = layout
+        self.layout, self.degree = layout, self.design.degree
         bits = code_bits(self.design.bits)
         self.coder = Coder(dim=layout.dim, metric=self.metric, bits=bits, mean=scan.mean, seed=options.seed)
         report = self.report
@@ -331,11 +332,11 @@ class _Building:
             self.report.choices.append(f"exact: {nodes} distinct rows are so few that all are read for each query")
         elif samples is not None:
             some = samples[:SAMPLES]
-            self._tune(preview, some, np.zeros(0, np.int32), places, codes)
+            self.tune(preview, some, np.zeros(0, np.int32), places, codes)
             self.report.promise_covers = f"queries like the {len(some):,} sample queries that it was measured with"
         else:
             rows = places.groups.first_rows(held)
-            self._tune(preview, self._stored(rows), held, places, codes)
+            self.tune(preview, self.stored(rows), held, places, codes)
             self.report.promise_covers = (
                 f"queries like the rows only: it was measured with {len(held):,} rows held out of the preview. "
                 "Give sample queries (queries=) to have it cover queries of another kind"
@@ -389,98 +390,17 @@ class _Building:
         encoded.int8_codes = np.zeros((0, 0), np.int8)
         (self.folder / "rows.tmp").unlink(missing_ok=True)
 
-    def _tune(
-        self,
-        preview: Preview,
-        queries: NDArray[np.float32],
-        held: NDArray[np.int32],
-        places: Places,
-        codes: NDArray[np.uint64] | None,
-    ) -> None:
-        """Measure operating points with queries of which none is in the preview."""
-        with VectorFile.open(self.folder, self.layout) as file:
-            self.steps.start("tune", self.layout.n_pages)
-            answers, scores = true_rows(
-                file,
-                places,
-                codes,
-                queries,
-                metric=KERNEL_METRIC[self.metric],
-                left_out=places.groups.first_rows(held),
-                threads=self.threads,
-                check=self.steps.advance,
-            )
-        efforts = preview.efforts() if isinstance(preview, IvfPreview) else BEAMS
-        tuner = Tuner(preview, self.coder, self.error_scale, places, efforts)
-        measured = tuner.measure(TuneQueries(queries, answers, scores, held), check=self.steps.check)
-        self.points = useful(measured)
-        self.report.curve = [p.to_dict() for p in self.points]
 
-    def _stored(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Stored vectors of some rows, as queries; zero vectors are no queries under cosine."""
-        layout = self.layout
-        file = np.memmap(self.folder / "vectors.bin", np.uint8, "r")
-        starts = layout.first_page(rows) * PAGE_BYTES + layout.vector_offset(rows)
-        raw = np.stack([file[s : s + layout.vector_bytes] for s in starts])
-        vectors = raw.view(layout.dtype).astype(np.float32)
-        return vectors[vectors.any(axis=1)] if self.metric is Metric.COSINE else vectors
-
-    def _finish(self, preview: Preview, places: Places, begun: float) -> None:
-        """Write what is left, search it, then write report and manifest."""
-        self.steps.start("verify", 2)
-        preview.save(self.folder)
-        save_array(self.folder / "mean.npy", self.coder.mean)
-        if len(places.groups.nodes):
-            save_array(
-                self.folder / "groups.npy", np.stack([places.groups.nodes.astype(np.int64), places.groups.extra])
-            )
-        report = self.report
-        point = choose_point(self.points, k=10, recall=self.options.recall)
-        report.measured_recall = {"recall": point.recall, "low": point.low, "high": point.high, "pages": point.pages}
-        report.promise_kept = point.low >= self.options.recall
-        if not report.promise_kept:
-            report.warnings.append(
-                f"recall {self.options.recall} at k = 10 was not reached: the best operating point gives {point.recall:.4f} "
-                f"(interval {point.low:.4f} to {point.high:.4f}). A larger memory_budget buys more bits and links."
-            )
-        described = self._manifest_fields(preview)
-        if self.layout.n >= FRESH_ROWS:
-            verified = verify_fresh(self.folder, described, check=self.steps.check)
-        else:
-            verified = verify_here(self.folder, described)
-        report.resident_bytes, report.grown_bytes = verified.resident, verified.grown_bytes
-        self.steps.advance(2, 2)
-        report.phases = self.steps.seconds
-        report.peak_bytes = self.steps.finish()
-        report.seconds = round(time.monotonic() - begun, 3)
-        report.disk_bytes = sum(f.stat().st_size for f in self.folder.rglob("*") if f.is_file())
-        (self.folder / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report.to_dict()), indent=1))
-        manifest.write_manifest(self.folder, **described)
-
-    def _manifest_fields(self, preview: Preview) -> dict[str, Any]:
-        report = self.report
-        return {
-            "n": self.layout.n,
-            "dim": self.layout.dim,
-            "dtype": str(self.layout.dtype),
-            "metric": self.metric.value,
-            "preview": preview.kind.value,
-            "preview_parameters": {
-                "bits": preview.bits,
-                "degree": self.design.degree,
-                "lists": preview.lists if isinstance(preview, IvfPreview) else 0,
-                "seed": self.options.seed,
-                "error_scale": self.error_scale,
-            },
-            "operating_points": [p.to_dict() for p in self.points],
-            "promise": {
-                "recall": self.options.recall,
-                "kept": report.promise_kept,
-                "measured": report.measured_recall,
-                "covers": report.promise_covers,
-            },
-            "extras": {"budget_bytes": report.budget_bytes, "choices": report.choices, "warnings": report.warnings},
-        }
+def read_samples(queries: Any, dim: int, metric: Metric, seed: int) -> NDArray[np.float32] | None:
+    """Sample queries, an array or a file, in an order of the seed's."""
+    if queries is None:
+        return None
+    if not isinstance(queries, np.ndarray):
+        queries = np.concatenate([block.vectors for block in open_source(queries).blocks()])
+    vectors = as_queries(queries, dim=dim, metric=metric)
+    if len(vectors) < 20:
+        raise OptionsError(f"{len(vectors)} sample queries came, at least 20 are needed to measure a recall")
+    return vectors[np.random.default_rng(seed).permutation(len(vectors))]
 
 
-__all__ = ["build", "check_build"]
+__all__ = ["build", "check_build", "make_folder", "read_samples"]

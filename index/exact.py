@@ -127,10 +127,11 @@ def _score_block(
     flat = components(buffer, layout)
     for q in range(0, len(queries), QUERIES_AT_ONCE):
         m = min(QUERIES_AT_ONCE, len(queries) - q)
-        query_of = np.repeat(np.arange(q, q + m), len(rows))
+        # Row after row, so that each is widened once for all queries.
+        query_of = np.tile(np.arange(q, q + m), len(rows))
         scores = np.empty(m * len(rows), np.float32)
-        score.score_pairs(queries, lengths, flat, query_of, np.tile(starts, m), metric, scores)
-        best.add(query_of, scores, np.tile(codes, m), np.tile(rows, m))
+        score.score_pairs(queries, lengths, flat, query_of, np.repeat(starts, m), metric, scores)
+        best.add(query_of, scores, np.repeat(codes, m), np.repeat(rows, m))
 
 
 def recall_of(

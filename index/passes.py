@@ -67,9 +67,9 @@ class PayloadSpool:
         self._ends: list[NDArray[np.int64]] = []
         self._at = 0
 
-    def append(self, payloads: Iterable[dict[str, Any] | None]) -> None:
-        """Keep the payloads of the next rows."""
-        encoded = [msgspec.json.encode(p) if p else b"" for p in payloads]
+    def append(self, payloads: Iterable[dict[str, Any] | bytes | None]) -> None:
+        """Keep the payloads of the next rows; bytes are JSON as it is."""
+        encoded = [p if isinstance(p, bytes) else msgspec.json.encode(p) if p else b"" for p in payloads]
         with self._path.open("ab") as file:
             file.write(b"".join(encoded))
         ends = self._at + np.cumsum([len(e) for e in encoded], dtype=np.int64)

@@ -38,6 +38,8 @@ class BuildReport:
     skipped_rows: list[tuple[str, int, int, str]] = field(default_factory=list)
     empty_files: list[str] = field(default_factory=list)
     conversion: str | None = None
+    fold: dict[str, Any] | None = None
+    """Of a fold: whether it "folded" or "rebuilt", why, and what changed."""
     may_differ: str = ""
 
     def to_dict(self) -> dict[str, Any]:

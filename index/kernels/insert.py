@@ -27,7 +27,7 @@ def _fetch_row(rows_at: Any, scalars_at: Any, width: Any, i: Any) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath={"contract", "arcp"}, inline="always")
-def _between(rows: Any, scalars: Any, i: Any, j: Any) -> Any:
+def between(rows: Any, scalars: Any, i: Any, j: Any) -> Any:
     """Squared distance of rows i and j."""
     inner = scalars[i, 1] * scalars[j, 1] * np.float32(dot_int8(rows, i, rows[j])) + scalars[i, 2] * scalars[j, 2]
     return scalars[i, 0] + scalars[j, 0] - np.float32(2.0) * inner
@@ -127,7 +127,7 @@ def _walk(
 
 
 @njit(cache=True, nogil=True)
-def _select(
+def select_diverse(
     rows: Any, scalars: Any, target: Any, found: Any, far: Any, count: Any, most: Any, alpha: Any, out: Any
 ) -> Any:
     """hnswlib's diversity rule: a row is kept unless a kept one is nearer to it (times alpha) than `target` is.
@@ -148,7 +148,7 @@ def _select(
         keep = True
         distance = far[a] + own
         for b in range(m):
-            if out[b] == i or alpha * _between(rows, scalars, i, out[b]) < distance:
+            if out[b] == i or alpha * between(rows, scalars, i, out[b]) < distance:
                 keep = False
                 break
         if keep:
@@ -188,7 +188,7 @@ def link_rows(
         mark += 1
         p = batch[b]
         n = _walk(rows, scalars, links, p, entries, visited, np.uint8(mark), found, far, used)
-        m = _select(rows, scalars, p, found, far, n, most, alpha, chosen)
+        m = select_diverse(rows, scalars, p, found, far, n, most, alpha, chosen)
         for e in range(m):
             links[p, e] = chosen[e]
         for e in range(m, links.shape[1]):
@@ -230,9 +230,9 @@ def add_reverse(
         for e in range(total):
             if e + AHEAD < total:
                 _fetch_row(rows_at, scalars_at, width, near[e + AHEAD])
-            far[e] = _between(rows, scalars, near[e], t) - scalars[t, 0]
+            far[e] = between(rows, scalars, near[e], t) - scalars[t, 0]
         order = np.argsort(far, kind="mergesort")
-        m = _select(rows, scalars, t, near[order], far[order], total, degree, alpha, chosen)
+        m = select_diverse(rows, scalars, t, near[order], far[order], total, degree, alpha, chosen)
         for e in range(m):
             links[t, e] = chosen[e]
         for e in range(m, degree):

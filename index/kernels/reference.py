@@ -396,6 +396,31 @@ def connect_rows(links: Any, entries: Any, members: Any) -> Any:
                 break
 
 
+def repair_links(
+    rows: Any, scalars: Any, links: Any, places: Any, alpha: Any, first: Any, last: Any, repaired: Any
+) -> Any:
+    """Links in the new numbering; a row that lost one gets the diverse ones of what it has and of what the lost ones had."""
+    lost_some = 0
+    for t in range(first, last):
+        own = int(places[t])
+        if own < 0:
+            continue
+        mine = [int(i) for i in links[t] if i >= 0]
+        near = [int(places[i]) for i in mine if places[i] >= 0]
+        lost = [i for i in mine if places[i] < 0]
+        if lost:
+            lost_some += 1
+            near += [
+                int(places[j]) for i in lost for j in links[i][: (links.shape[1] + 1) // 2] if j >= 0 and places[j] >= 0
+            ]
+            near = [j for j in dict.fromkeys(near) if j != own]
+            near.sort(key=lambda j: _between(rows, scalars, j, own))
+            near = _diverse(rows, scalars, own, near, links.shape[1], alpha)
+        repaired[own] = -1
+        repaired[own, : len(near)] = near
+    return lost_some
+
+
 def reverse_pairs(links: Any, batch: Any, sources: Any, targets: Any) -> Any:
     """The links of a batch as pairs (target, source) in the batch's order; returns how many."""
     pairs = [(p, t) for p in batch.tolist() for t in links[p].tolist() if t >= 0]

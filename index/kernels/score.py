@@ -49,9 +49,11 @@ def score_pairs(queries: Any, query_lengths: Any, flat: Any, query_of: Any, star
     for j in range(starts.shape[0]):
         # Widened first, so that one loop over float32 serves every dtype: the order of its sum is the same for all.
         # A slice, since `flat[start + t]` is tested for being negative at each step, and that costs ten times as much.
-        stored = flat[starts[j] : starts[j] + dim]
-        for t in range(dim):
-            x[t] = as_float32(stored[t])
+        # Once for all queries in a row that want the same vector.
+        if j == 0 or starts[j] != starts[j - 1]:
+            stored = flat[starts[j] : starts[j] + dim]
+            for t in range(dim):
+                x[t] = as_float32(stored[t])
         q = query_of[j]
         if metric == L2:
             out[j] = -np.sqrt(_squared_distance(queries[q], x))

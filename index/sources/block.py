@@ -41,8 +41,8 @@ class Block:
     """Row of `file` that the first row of this block is."""
     ids: Ids | None = None
     """[m] int64 or uint64 array, or a list where strings occur; None: no id column was named."""
-    payload: list[dict[str, Any]] | None = None
-    """[m] JSON-able objects; None: no payload columns were named."""
+    payload: Sequence[dict[str, Any] | bytes | None] | None = None
+    """[m] JSON-able objects, or JSON as bytes; None: no payload columns were named."""
     flaws: tuple[BadRow, ...] = ()
     """What conversion noticed and the vectors no longer show. find_bad_rows() merges them in."""
 

@@ -44,7 +44,7 @@ class Chunk:
 
     vectors: Array
     ids: Ids | None = None
-    payload: list[dict[str, Any]] | None = None
+    payload: Sequence[dict[str, Any] | bytes | None] | None = None
     flaws: Sequence[BadRow] = ()
 
 

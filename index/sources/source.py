@@ -86,19 +86,22 @@ class VectorSource:
 
 
 def open_source(
-    source: str | os.PathLike[str] | Array,
+    source: str | os.PathLike[str] | Array | VectorSource,
     *,
     vector: str | None = None,
     ids: str | None = None,
     payload: Sequence[str] | Literal["*"] | None = None,
 ) -> VectorSource:
-    """Open a file, a folder of shards, a pattern ('wiki/*.parquet') or an array [n, dim] for streaming.
+    """Open a file, a folder of shards, a pattern ('wiki/*.parquet') or an array [n, dim] for streaming. A source
+    is what it is.
 
     vector, ids, payload: names of columns (Parquet, Arrow), data sets (HDF5) or members (npz). vector=None: the only
     candidate. payload: names, or "*" for every other column.
     Raises SourceError, naming the file, for whatever headers and sizes show to be wrong, and where there is no row;
     ShapeMismatchError for an array that is not two-dimensional.
     """
+    if isinstance(source, VectorSource):
+        return source
     names = payload if payload is None or payload == "*" else (payload,) if isinstance(payload, str) else tuple(payload)
     columns = Columns(vector=vector, ids=ids, payload=names)
     if isinstance(source, np.ndarray):

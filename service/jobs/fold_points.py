@@ -80,7 +80,7 @@ def fold_points(spec: FoldSpec, *, on_progress: Callable[[Any], None], cancel: t
             cancel=cancel,
         )
     # Imported here: a first build does without.
-    from index.fold import Changes, fold
+    from index.fold import Changes, FoldOptions, fold
 
     changes = Changes(
         keep=keep,
@@ -93,8 +93,7 @@ def fold_points(spec: FoldSpec, *, on_progress: Callable[[Any], None], cancel: t
         Path(spec.old),
         Path(spec.out),
         changes,
-        options=options,
-        rebuild=spec.rebuild,
+        options=FoldOptions(threads=options.threads, rebuild=spec.rebuild),
         queries=queries,
         on_progress=on_progress,
         cancel=cancel,

@@ -22,7 +22,9 @@ class Run:
         self.model = Model(dim)
         self.operations = Operations(self.model, seed, ids=ids)
         self.random = self.operations.random
-        self.compactions = self.restarts = self.done = 0
+        self.compactions = self.restarts = self.done = self.checks = 0
+        self.next_compaction: int | None = None
+        self.next_restart: int | None = None
         self.job: str | None = None
         self.server = LiveServer(self.data_dir)
         self.server.wait_ready()
@@ -38,22 +40,34 @@ class Run:
 
     def go(self, count: int, *, compact_every: int, restart_every: int) -> None:
         """`count` operations, in batches of a few, each followed by a check."""
-        next_compaction, next_restart = compact_every, restart_every
+        self.next_compaction = self.next_compaction or compact_every
+        self.next_restart = self.next_restart or restart_every
         while self.done < count:
             some = [self.operations.operation() for _ in range(int(self.random.integers(1, 6)))]
             self.post("/points/batch", {"operations": [{name: body} for name, body in some]})
             self.done += len(some)
             self.check_some()
-            if self.done >= next_compaction:
-                next_compaction += compact_every
+            if self.done >= self.next_compaction:
+                self.next_compaction += compact_every
                 self.compact()
-            if self.done >= next_restart:
-                next_restart += restart_every
+            if self.done >= self.next_restart:
+                self.next_restart += restart_every
                 self.restart()
         self.wait_for_compaction()
         check_all(self.post, self.model)
 
+    def fill(self) -> None:
+        """A point for each id, so that compactions have rows to keep."""
+        for start in range(0, len(self.operations.ids), 200):
+            points = []
+            for id_ in self.operations.ids[start : start + 200]:
+                vector, payload = self.operations.vector(), self.operations.payload()
+                self.model.points[id_] = vector, payload
+                points.append({"id": id_, "vector": vector.tolist(), "payload": payload})
+            self.post("/points/batch", {"operations": [{"upsert": {"points": points}}]})
+
     def check_some(self) -> None:
+        self.checks += 1
         wanted = self.operations.predicate() if self.random.random() < 0.7 else None
         kind = int(self.random.integers(4))
         if kind == 0 and wanted is not None:

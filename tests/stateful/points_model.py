@@ -140,7 +140,9 @@ class Operations:
 
     def _delete(self) -> tuple[str, dict[str, Any]]:
         ids, body = self._selector()
-        if self.random.random() < 0.8 and "filter" in body:  # deletes by filter are large: fewer of them
+        if (
+            len(ids) > 20 and self.random.random() < 0.97
+        ):  # most deletes by filter are large: few of them, or little is left
             ids, body = ids[:3], {"points": ids[:3]}
         for id_ in ids:
             del self.model.points[id_]
@@ -155,12 +157,7 @@ class Operations:
 
     def _set(self) -> tuple[str, dict[str, Any]]:
         given = self.payload()
-
-        def merged(payload: Payload) -> Payload:
-            """Null takes a member out."""
-            return {name: value for name, value in (payload | given).items() if name not in given or value is not None}
-
-        return "set_payload", {"payload": given, **self._change(merged)}
+        return "set_payload", {"payload": given, **self._change(lambda p: _without_null(p, given))}
 
     def _overwrite(self) -> tuple[str, dict[str, Any]]:
         given = self.payload()
@@ -189,6 +186,12 @@ class Operations:
         id_ = self.some(there)
         self.model.points[id_] = None, self.model.points[id_][1]
         return "delete_vectors", {"points": [id_], "vector": [""]}
+
+
+def _without_null(payload: Payload, given: Payload) -> Payload:
+    """Members merged; as in Qdrant, one that is null is taken out."""
+    merged = payload | given
+    return {name: value for name, value in merged.items() if not (name in given and value is None)}
 
 
 def check_all(post: Callable[[str, dict[str, Any]], Any], model: Model) -> None:

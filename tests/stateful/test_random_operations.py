@@ -12,12 +12,14 @@ from operations_run import Run
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_operations_agree_with_a_plain_dict(tmp_path, seed):
-    run = Run(tmp_path, seed=seed, ids=200, dim=8)
+    run = Run(tmp_path, seed=seed, ids=200 if seed == 1 else 1500, dim=8)
     try:
-        run.go(500, compact_every=150, restart_every=240)
+        if seed == 2:
+            run.fill()  # so many that compactions fold
+        run.go(600, compact_every=100, restart_every=250)
     finally:
         run.end()
-    assert run.compactions >= 3 and run.restarts >= 2
+    assert run.compactions >= 2 and run.restarts == 2
 
 
 @pytest.mark.long
