@@ -245,7 +245,7 @@ class Caller:
         if kind == "retrieve":
             both.read(
                 "retrieve",
-                list(dict.fromkeys(self.some_ids())),
+                self._spelt(self.some_ids()),
                 with_payload=self.with_payload(),
                 with_vectors=self.flag(),
             )
@@ -313,8 +313,13 @@ class Caller:
 
     # --- inside ---------------------------------------------------------------
 
+    def _spelt(self, ids: list[Any]) -> list[Any]:
+        """UUIDs in any spelling."""
+        spellings = (str, str.upper, lambda id_: id_.replace("-", ""), lambda id_: f"urn:uuid:{id_}")
+        return [self.random.choice(spellings)(id_) if isinstance(id_, str) else id_ for id_ in ids]
+
     def _points(self) -> Any:
-        ids = self.some_ids()
+        ids = self._spelt(self.some_ids())
         if self.random.random() < 0.3:
             ids.append(ids[0])
         points = [self.point(id_) for id_ in ids]

@@ -16,6 +16,8 @@ pytestmark = pytest.mark.filterwarnings(
 
 SEEDS = range(60)
 STEPS = 8
+COMPACTIONS = 3
+"""The first builds a generation, the others fold what was written into it."""
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +62,19 @@ def test_random_calls(pair, seed):
 
 @pytest.mark.parametrize("seed", range(1000, 1006))
 def test_random_calls_after_a_compaction(pair, server, seed):
-    """The same over a generation and a delta on top of it."""
+    """The same over generations and what was written since."""
     both = pair(DISTANCES[seed % 3])
     caller = filled(both, seed)
-    compact(server, both.name)
-    for _ in range(2 * STEPS):
-        caller.read()
-    both.state()
-    for _ in range(3 * STEPS):
-        caller.write()
-        caller.read()
-        caller.read()
-    both.state()
+    for _ in range(COMPACTIONS):
+        compact(server, both.name)
+        for _ in range(STEPS):
+            caller.read()
+        both.state()
+        for _ in range(STEPS):
+            caller.write()
+            caller.read()
+            caller.read()
+        both.state()
 
 
 def compact(server, name: str) -> None:
