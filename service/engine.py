@@ -21,7 +21,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -34,7 +34,7 @@ from service.disk_reserve import RESERVE_FILE, DiskReserve
 from service.errors import ConflictError, DamagedError, MalformedError, NoRoomError, NotFoundError, NotReadyError
 from service.folders import remove_folder_if_there, remove_generation, remove_leftovers
 from service.generation import Generation, Opener, SearchableIndex
-from service.points.delta import Delta
+from service.handover import Handover
 from service.points.operations import Operation
 from service.points.resolve import resolve
 from service.points.store import STORE_NAME
@@ -55,19 +55,6 @@ SNAPSHOTS_FOLDER = "snapshots"
 # and running scans need beside.
 _DESCRIPTORS_EACH = 3
 _DESCRIPTORS_RESERVE = 24
-
-# So often what was written meanwhile is added to a delta that is being prepared, before writers have to wait.
-_CATCH_UPS = 3
-
-
-@dataclass(slots=True)
-class _Ready:
-    """What is prepared for a new generation. before: what writes go to until it serves; None: a new collection."""
-
-    written: WrittenPoints
-    before: WrittenPoints | None
-    delta: Delta
-    upto: int = 0
 
 
 class Engine:
@@ -300,68 +287,30 @@ class Engine:
         if index is not None:
             generation = Generation(index, self.folder_of(record.id) / str(record.generation))
         try:
-            ready = self._prepare(record, index)
+            with self._lock:
+                before = self._collections.get(record.name)
+            handover = Handover(before, self._written_of(record), record, index)
             with self._writing:
                 old = self._collections.get(record.name)
                 self._require_publishable(record, old, alias=alias, may_replace=may_replace)
                 number = old.record.generation_number + 1 if old is not None else 1
                 record = replace(record, generation_number=number)
-                with ready.before.lock if ready.before is not None else contextlib.nullcontext():
+                with handover.lock:
                     # Nobody writes from here on until requests see the new generation and the delta on top of it.
-                    self._finish(ready, record, old, index)
+                    handover.finish(old)
                     self.catalogue.put(record, alias=alias)
                     with self._lock:
-                        ready.written.rebase(ready.delta)
-                        self._collections[record.name] = Collection(record, ready.written, generation)
+                        handover.written.rebase(handover.delta)
+                        self._collections[record.name] = Collection(record, handover.written, generation)
                         if alias is not None:
                             self._aliases = {**self._aliases, alias: record.name}
-                    ready.written.forget(record)
+                    handover.written.forget(record)
         except BaseException:
             if generation is not None:
                 generation.retire(remove_files=True)
             raise
         if old is not None:
             self._retire(old)
-
-    def _prepare(self, record: CollectionRecord, index: SearchableIndex | None) -> _Ready:
-        """The delta on top of a new generation, but for what is still being written: that takes a while."""
-        with self._lock:
-            old = self._collections.get(record.name)
-        same = old is not None and (old.record.size, old.record.distance) == (record.size, record.distance)
-        written = old.written if old is not None and same else self._written_of(record)
-        before = old.written if old is not None else None
-        delta = written.delta_over(
-            index.n if index is not None else 0, index.ids.rows_of if index is not None else None
-        )
-        ready = _Ready(written, before, delta)
-        if same:
-            for _ in range(_CATCH_UPS):
-                ready.upto = written.catch_up(delta, record, after=ready.upto)
-        return ready
-
-    def _finish(
-        self, ready: _Ready, record: CollectionRecord, old: Collection | None, index: SearchableIndex | None
-    ) -> None:
-        """What is left of _prepare(), under the lock of who writes. Raises ConflictError."""
-        if (old.written if old is not None else None) is not ready.before:
-            raise ConflictError(f"Collection {record.name!r} was changed while this job ended. Restart it.")
-        if ready.before is not None and ready.written is not ready.before:
-            self._take_over(ready, record, old)
-        ready.written.catch_up(ready.delta, record, after=ready.upto)
-
-    def _take_over(self, ready: _Ready, record: CollectionRecord, old: Collection | None) -> None:
-        """The entries that count go on under another dimension or metric. Raises ConflictError where they cannot."""
-        assert ready.before is not None and old is not None, "see _finish()"
-        store = ready.before.store
-        if old.record.size != record.size:
-            if store.sequence > record.given_up:
-                raise ConflictError(
-                    f"Points of dimension {old.record.size} were written to collection {record.name!r} while it was built "
-                    f"anew with dimension {record.size}. Nothing was changed; stop the writers and restart the job."
-                )
-            store.drop(folded=record.folded, given_up=record.given_up)
-        ready.written.store.sequence = store.sequence
-        ready.before.close()
 
     def restore(self, record: CollectionRecord, *, sequence: int, is_stopped: Callable[[], bool]) -> None:
         """Let a collection serve whose files lie in its folder already, in place of what has its name, if anything has.

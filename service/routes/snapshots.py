@@ -20,7 +20,16 @@ from starlette.responses import FileResponse, Response
 
 from service.answers import DONE, encode, ok, plain, read_body
 from service.engine import SNAPSHOTS_FOLDER
-from service.errors import ConflictError, MalformedError, NotFoundError, Problem, ServiceError, UnsupportedError
+from service.errors import (
+    ConflictError,
+    DamagedError,
+    MalformedError,
+    NoRoomError,
+    NotFoundError,
+    NotReadyError,
+    ServiceError,
+    UnsupportedError,
+)
 from service.jobs.snapshot_jobs import RestoreBody, SnapshotBody, uploaded_snapshot
 from service.jobs.store import ACTIVE, Job
 from service.names import check_name
@@ -41,14 +50,6 @@ class RecoverBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     priority: str | None = None
     checksum: str | None = None
     api_key: str | None = None
-
-
-class FailedJobError(ServiceError):
-    """A job that a request waited for came to nothing; status and word are the job's own."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.status, self.code = problem.status, problem.code
-        super().__init__(problem.sentence)
 
 
 @router.post("")
@@ -148,14 +149,15 @@ async def _wait(own: AppParts, job: Job) -> None:
     while job.state in ACTIVE and not own.draining:
         await asyncio.sleep(_LOOK_EVERY_S)
     if job.error is not None:
-        raise FailedJobError(
-            Problem(status=_STATUS.get(job.error.code, 500), code=job.error.code, sentence=job.error.message)
-        )
+        raise _STATUS.get(job.error.code, ServiceError)(job.error.message)
     if job.state != "done":
         raise ConflictError(f"Job {job.job} is {job.state}. Nothing was changed by it.")
 
 
-_STATUS = {"malformed": 400, "not_found": 404, "conflict": 409, "unsupported": 501, "no_room": 507, "damaged": 503}
+_STATUS: dict[str, type[ServiceError]] = {
+    kind.code: kind for kind in (MalformedError, NotFoundError, ConflictError, NotReadyError, DamagedError, NoRoomError)
+}
+"""By the word that a failed job keeps."""
 
 
 def _waits(request: Request) -> bool:

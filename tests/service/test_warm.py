@@ -15,11 +15,14 @@ from service.warm import warm
 class Watched(FakeIndex):
     def __init__(self, path):
         super().__init__(path)
-        self.searches = []
+        self.searches, self.allowed = [], []
 
-    def search(self, queries, k=10, options=None):
-        self.searches.append((len(queries), k))
-        return super().search(queries, k, options)
+    def search(self, queries, k=10, options=None, *, allowed=None):
+        if allowed is None:
+            self.searches.append((len(queries), k))
+        else:
+            self.allowed.append(allowed.count)
+        return super().search(queries, k, options, allowed=allowed)
 
 
 def test_an_index_is_searched_in_each_way_before_it_serves(settings, tmp_path):
@@ -33,6 +36,8 @@ def test_an_index_is_searched_in_each_way_before_it_serves(settings, tmp_path):
         # One as JSON; many and one by id as JSON; one raw; many raw.
         assert [count for count, _ in index.searches] == [1, 21, 1, 1, 20]
         assert all(k in (10, 11) for _, k in index.searches)
+        # Among nearly all rows, half, few and none, by the preview and exactly.
+        assert index.allowed == [30, 30, 15, 15, 1, 1, 0, 0]
         index.close()
     finally:
         engine.close()
