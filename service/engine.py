@@ -92,7 +92,9 @@ class Engine:
             collection.loading = collection.record.generation is not None or collection.written.store.path.exists()
         self._aliases = {alias: names[target] for alias, target in self._catalogue.aliases().items()}
         kept = {record.id: record.generation for record in records}
-        remove_leftovers(self.settings.data_dir / COLLECTIONS_FOLDER, kept, beside=(STORE_NAME, SNAPSHOTS_FOLDER))
+        remove_leftovers(
+            self.settings.data_dir / COLLECTIONS_FOLDER, kept, beside=(STORE_NAME, SNAPSHOTS_FOLDER, "queries")
+        )
         self._loader = threading.Thread(target=self._load_all, name="fullview-loader", daemon=True)
         self._loader.start()
 
@@ -382,6 +384,7 @@ class Engine:
         with collection.written.lock:
             collection.written.remove()
         remove_folder_if_there(folder / SNAPSHOTS_FOLDER)
+        (folder / "queries.npy").unlink(missing_ok=True)
         self._retire(collection)
         with contextlib.suppress(OSError):  # a generation that is still read takes the folder with it
             folder.rmdir()

@@ -16,6 +16,7 @@ from service.engine import Engine
 from service.errors import ConflictError
 from service.folders import move_into, remove_generation
 from service.jobs.foresight import Foresight, foresee
+from service.jobs.kept_queries import take_queries
 from service.jobs.messages import CHANGE_ADVICE, BuildSpec, Done, Spec
 from service.jobs.request import BuildBody, to_spec
 from service.jobs.store import Job
@@ -60,6 +61,7 @@ class CollectionJobs:
         if old is not None and spec.expected_dim is not None:
             _require_same_kind(old, record)
         publish_built(engine, record, built, alias=job.alias, may_replace=job.mode == "replace", is_stopped=is_stopped)
+        take_queries(built, engine.folder_of(record.id))
 
     def finished(self, job: Job) -> None:
         """Nothing is held."""

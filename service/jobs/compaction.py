@@ -22,6 +22,7 @@ from service.engine import Engine
 from service.errors import ConflictError, ServiceError
 from service.jobs.collection_job import publish_built, words_of_report
 from service.jobs.foresight import Foresight, foresee
+from service.jobs.kept_queries import queries_of
 from service.jobs.messages import Done, FoldSpec, Spec
 from service.jobs.request import BuildBody, collection_options, to_spec
 from service.jobs.runner import JobRunner
@@ -79,6 +80,7 @@ class FoldJobs:
             dim=record.size,
             options=options,
             added=added,
+            queries=queries_of(folder),
             rebuild=added is None and msgspec.json.decode(job.request, type=CompactBody).rebuild,
         )
 

@@ -66,7 +66,9 @@ def fold_points(spec: FoldSpec, *, on_progress: Callable[[Any], None], cancel: t
         return None
     vectors = np.stack(list(new.vectors.values())) if new.vectors else np.zeros((0, spec.dim), np.float32)
     options = BuildOptions(**spec.options)
-    queries = spec.added.queries if spec.added is not None else None
+    queries = spec.queries
+    if spec.added is not None and spec.added.queries is not None:
+        queries = spec.added.queries
     if spec.old is None:
         payloads = [None if raw is None else msgspec.json.decode(raw) for raw in new.payloads.values()]
         return build(

@@ -55,6 +55,8 @@ class FoldSpec(msgspec.Struct, tag="fold", kw_only=True):
     """Fields of index.BuildOptions: for a first generation, and where a build is asked for anew."""
     added: BuildSpec | None = None
     """Rows of a source that are put in, in place of points of their ids."""
+    queries: str | None = None
+    """Sample queries that the collection was built with."""
     rebuild: bool = False
     """Build from nothing, whatever could be kept."""
 

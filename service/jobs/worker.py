@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
@@ -25,6 +26,7 @@ from index.options import BuildOptions
 from index.progress import peak_bytes
 from service.errors import status_of
 from service.jobs.foresight import require_dim
+from service.jobs.kept_queries import QUERIES_NAME, keep_queries
 from service.jobs.messages import (
     BuildSpec,
     Cancelled,
@@ -92,6 +94,8 @@ def _run(spec: BuildSpec, build: Build, send: _Sender, cancel: threading.Event) 
         on_progress=send.progress,
         cancel=cancel,
     )
+    if spec.queries is not None:
+        keep_queries(spec.queries, Path(spec.out).with_name(QUERIES_NAME))
     return _done(report, metric=str(getattr(report.metric, "value", report.metric)))
 
 
