@@ -306,11 +306,11 @@ class Engine:
                         self._collections[record.name] = Collection(record, handover.written, generation)
                         if alias is not None:
                             self._aliases = {**self._aliases, alias: record.name}
-                    handover.written.forget(record)
         except BaseException:
             if generation is not None:
                 generation.retire(remove_files=True)
             raise
+        handover.written.forget(record)
         if old is not None:
             self._retire(old)
 

@@ -213,7 +213,11 @@ class JobRunner:
                 return
             job.state, job.started_at = "running", time.time()
             self._stops.pop(job_id, None)
+        try:
             self.store.save(job)
+        except Exception as failure:
+            self._end(job, "failed", _error_of(failure, job_id))
+            return
         log.info("job %s: building %s %s, mode %s", job_id, job.kind, job.name, job.mode)
         folder = self._root / job_id
         error: JobError | None = None

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from service.catalogue import CollectionRecord
+from service.errors import NoRoomError
 from service.points.delta import Delta, DeltaView, RowsOf
 from service.points.entries import Entry
 from service.points.store import STORE_NAME, Place, PointStore
@@ -130,8 +131,9 @@ class WrittenPoints:
     def forget(self, record: CollectionRecord) -> None:
         """Drop entries that count no more by the record. What a full disk leaves is dropped at the next start."""
         try:
-            self.store.drop(folded=record.folded, given_up=record.given_up)
-        except sqlite3.OperationalError as error:
+            with self.lock:
+                self.store.drop(folded=record.folded, given_up=record.given_up)
+        except (sqlite3.Error, OSError, NoRoomError) as error:
             log.warning("%s keeps entries that count no more: %s", self.store.path, error)
 
     def remove(self) -> None:
