@@ -1,6 +1,7 @@
 """A server of ours from the outside: JSON requests over HTTP, with the standard library alone.
 
 Connection     request() sends one and returns its result
+pieces()       points in as many pieces as bodies of a size take
 RequestFailedError   what the server refused, with its sentence
 """
 
@@ -10,6 +11,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 
@@ -19,6 +21,25 @@ class RequestFailedError(RuntimeError):
     def __init__(self, status: int, sentence: str) -> None:
         self.status = status
         super().__init__(f"{sentence} (HTTP {status})")
+
+
+BODY_BYTES = 16_000_000
+"""Of a request that writes points: half of what a server takes by default."""
+
+
+def pieces(points: Iterable[dict[str, Any]], *, body_bytes: int = BODY_BYTES) -> Iterator[list[dict[str, Any]]]:
+    """Points in their order, split so that each piece is about body_bytes of JSON at most; a larger point is a piece."""
+    piece: list[dict[str, Any]] = []
+    size = 0
+    for point in points:
+        own = len(json.dumps(point)) + 2
+        if piece and size + own > body_bytes:
+            yield piece
+            piece, size = [], 0
+        piece.append(point)
+        size += own
+    if piece:
+        yield piece
 
 
 class Connection:

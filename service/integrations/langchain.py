@@ -17,9 +17,8 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import VectorStore
 
-from service.integrations.connection import Connection, RequestFailedError
+from service.integrations.connection import Connection, RequestFailedError, pieces
 
-_POINTS_AT_ONCE = 500
 _SCORED = list[tuple[Document, float]]
 
 
@@ -79,8 +78,8 @@ class FullviewVectorStore(VectorStore):  # type: ignore[misc]
             {"id": id_, "vector": vector, "payload": {"id": id_, "text": text, "metadata": metadata or {}}}
             for id_, vector, text, metadata in zip(known, vectors, texts, described, strict=True)
         ]
-        for start in range(0, len(points), _POINTS_AT_ONCE):
-            self._put(points[start : start + _POINTS_AT_ONCE])
+        for piece in pieces(points):
+            self._put(piece)
         return known
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
