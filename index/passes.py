@@ -182,6 +182,16 @@ def _look(block: Block, metric: Metric, outlier: float) -> _Looked:
     return _Looked(bad, keep, row_hashes(kept), total, int(good.sum()), longest)
 
 
+def unusable_rows(block: Block, metric: Metric) -> list[BadRow]:
+    """Rows that no index may hold: find_bad_rows(), and lengths whose squares float32 does not hold. One entry a row."""
+    bad = {row.row: row for row in find_bad_rows(block)}
+    wide = block.vectors.astype(np.float32)
+    wide[list(bad)] = 0.0
+    lengths = np.einsum("ij,ij->i", wide, wide, dtype=np.float64)
+    bad |= {row.row: row for row in _beyond_range(wide, lengths, metric)}
+    return [bad[row] for row in sorted(bad)]
+
+
 def _beyond_range(wide: NDArray[np.float32], lengths: NDArray[np.float64], metric: Metric) -> list[BadRow]:
     """Rows whose squares float32 cannot hold: every estimate and score of them would be wrong."""
     found = [(row, "a length above 1e18, whose square float32 does not hold") for row in np.flatnonzero(lengths > 1e36)]

@@ -296,7 +296,9 @@ class Engine:
                 old = self._collections.get(record.name)
                 self._require_publishable(record, old, alias=alias, may_replace=may_replace)
                 number = old.record.generation_number + 1 if old is not None else 1
-                record = replace(record, generation_number=number)
+                # The configuration as it is now: a PATCH that was answered while the job ran stays.
+                config = old.record.config if old is not None else record.config
+                record = replace(record, generation_number=number, config=config)
                 with handover.lock:
                     # Nobody writes from here on until requests see the new generation and the delta on top of it.
                     handover.finish(old)

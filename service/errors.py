@@ -193,7 +193,9 @@ def status_of(error: Exception) -> Problem | None:
         return Problem(status=507, code="no_room", sentence=f"Not enough memory: {error}. Ask for less at once.")
     if isinstance(error, OSError) and error.errno in _FULL_DISK:
         return Problem(
-            status=507, code="no_room", sentence=f"No room on the disk at {error.filename}. Free some there."
+            status=507,
+            code="no_room",
+            sentence=f"No room on the disk at {error.filename or 'data_dir'}. Free some there.",
         )
     if isinstance(error, OSError) and error.errno in _NO_DESCRIPTOR:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

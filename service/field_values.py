@@ -43,6 +43,9 @@ def having(wanted: Filter | None, key: str) -> Filter:
     return also(wanted, {"key": key, "is_empty": False})
 
 
+_UNFIT = frozenset('"\\')
+
+
 class ValuesReader:
     """Values at a path of payloads. Threads: any."""
 
@@ -53,12 +56,20 @@ class ValuesReader:
         self.names = names if len(names) == len(steps) else None
         """Of a path of names alone, which columns may tell of."""
         head, *self._rest = steps
-        member = msgspec.defstruct("Member", [("value", Any, UNSET)], rename={"value": str(head)})
-        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(member)
+        self._head = str(head)
+        # Only that member is decoded, where a struct can have its name.
+        self._decoder: msgspec.json.Decoder[Any] | None = None
+        if not set(self._head) & _UNFIT and self._head.isprintable():
+            member = msgspec.defstruct("Member", [("value", Any, UNSET)], rename={"value": self._head})
+            self._decoder = msgspec.json.Decoder(member)
 
     def of(self, payload: bytes | None) -> list[Any]:
         """The elements of an array are values, one level deep."""
-        member: Any = UNSET if payload is None else self._decoder.decode(payload).value
+        member: Any = UNSET
+        if payload is not None and self._decoder is not None:
+            member = self._decoder.decode(payload).value
+        elif payload is not None:
+            member = msgspec.json.decode(payload).get(self._head, UNSET)
         if member is UNSET:
             return []
         if not self._rest:

@@ -23,7 +23,7 @@ def move_into(home: Path, built: Path, name: str) -> Path:
     folder = home / name
     built.rename(folder)
     for changed in (home, home.parent):
-        _sync_folder(changed)
+        sync_folder(changed)
     return folder
 
 
@@ -63,7 +63,8 @@ def remove_leftovers(root: Path, kept: Mapping[str, str | None], *, beside: tupl
                 remove_folder(inside)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """What was made, renamed or removed in a folder is on the disk afterwards."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -59,13 +59,11 @@ class Handover:
     def _take_over(self, before: Collection) -> None:
         """The entries that count go on under another dimension or metric. Raises ConflictError where they cannot."""
         store, record = before.written.store, self._record
-        if before.record.size != record.size:
-            if store.sequence > record.given_up:
-                raise ConflictError(
-                    f"Points of dimension {before.record.size} were written to collection {record.name!r} while it was "
-                    f"built anew with dimension {record.size}. Nothing was changed; stop the writers and restart the job."
-                )
-            store.drop(folded=record.folded, given_up=record.given_up)
+        if before.record.size != record.size and store.sequence > record.given_up:
+            raise ConflictError(
+                f"Points of dimension {before.record.size} were written to collection {record.name!r} while it was "
+                f"built anew with dimension {record.size}. Nothing was changed; stop the writers and restart the job."
+            )
         self.written.store.sequence = store.sequence
         before.written.close()
 

@@ -34,9 +34,9 @@ PART_SUFFIX = ".part"
 
 _BLOCK_BYTES = 1 << 20
 _DESCRIPTION_BYTES_MAX = 64 << 20
-_INSIDE = re.compile(
-    rf"({re.escape(STORE_NAME)}|{GENERATION_FOLDER}/([A-Za-z0-9_-][A-Za-z0-9_.-]*/)?[A-Za-z0-9_-][A-Za-z0-9_.-]*)"
-)
+_NUMBER_MAX = 2**53
+_NAME = r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}"
+_INSIDE = re.compile(rf"({re.escape(STORE_NAME)}|{GENERATION_FOLDER}/({_NAME}/)?{_NAME})")
 
 Check = Callable[[int, int], None]
 """Called with (bytes done, in all); may raise to stop."""
@@ -130,7 +130,7 @@ def read_snapshot(path: Path, out: Path, *, check: Check) -> Description:
             for member in archive:
                 name = member.name
                 end = member.offset_data + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
-                if not member.isreg() or (name != DESCRIPTION_NAME and not _INSIDE.fullmatch(name)):
+                if not _fits(member):
                     raise _bad(path, f"it holds {name!r}, which is no file of a snapshot")
                 if name in found or described is not None:
                     raise _bad(path, f"{name!r} comes where nothing may come")
@@ -149,11 +149,13 @@ def read_snapshot(path: Path, out: Path, *, check: Check) -> Description:
                         digest.update(block)
                         file.write(block)
                         done += len(block)
+                        if done > total:
+                            raise _bad(path, f"{name} holds more than the whole file")
                         check(min(done, total), total)
                     file.flush()
                     os.fsync(file.fileno())
                 found[name] = Part(member.size, digest.hexdigest())
-    except (tarfile.TarError, EOFError, UnicodeDecodeError, ValueError) as error:
+    except (tarfile.TarError, OverflowError, EOFError, UnicodeDecodeError, ValueError) as error:
         raise _bad(path, f"it is no tar archive, or was cut off ({error})") from None
     needed = -(-(end + 2 * tarfile.BLOCKSIZE) // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
     if described is not None and total != needed:
@@ -175,6 +177,12 @@ def keep_upload(content: IO[bytes], out: Path) -> None:
         os.fsync(file.fileno())
 
 
+def _fits(member: tarfile.TarInfo) -> bool:
+    """A plain file of a name that snapshots have. A sparse one would unpack to more than the archive holds."""
+    plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
+    return plain and (member.name == DESCRIPTION_NAME or _INSIDE.fullmatch(member.name) is not None)
+
+
 def _verified(path: Path, described: bytes | None, found: dict[str, Part]) -> Description:
     if described is None:
         raise _bad(path, f"it has no {DESCRIPTION_NAME} at its end: it was cut off")
@@ -187,6 +195,13 @@ def _verified(path: Path, described: bytes | None, found: dict[str, Part]) -> De
         description = msgspec.json.decode(described, type=Description)
     except msgspec.DecodeError as error:
         raise _bad(path, f"{DESCRIPTION_NAME} cannot be read: {error}") from None
+    for number in ("generation_number", "folded", "given_up", "sequence"):
+        if not 0 <= getattr(description, number) <= _NUMBER_MAX:
+            raise _bad(
+                path, f"{number} in {DESCRIPTION_NAME} is {getattr(description, number)}, needed 0 to {_NUMBER_MAX}"
+            )
+    if max(description.folded, description.given_up) > description.sequence:
+        raise _bad(path, f"{DESCRIPTION_NAME} says that more was folded or given up than was written")
     for name, part in description.files.items():
         if found.get(name) != part:
             have = found.get(name)

@@ -77,6 +77,8 @@ class FoldJobs:
             old=None if record.generation is None else str(folder / record.generation),
             store=str(collection.written.store.path),
             sequence=collection.written.store.sequence,
+            folded=record.folded,
+            given_up=record.given_up,
             dim=record.size,
             options=options,
             added=added,

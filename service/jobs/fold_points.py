@@ -21,12 +21,13 @@ import numpy as np
 from index.build import build
 from index.errors import BadRowsError, DuplicateIdError
 from index.ids import canonical_id
-from index.options import BuildOptions
+from index.options import BuildOptions, Metric
+from index.passes import unusable_rows
 from index.search import open_index
-from index.sources import find_bad_rows, open_source
+from index.sources import open_source
 from service.jobs.messages import BuildSpec, FoldSpec
 from service.points.entries import EntryKind
-from service.points.store import PointStore
+from service.points.store import PointStore, RowsOf
 
 _LISTED = 100
 
@@ -49,9 +50,13 @@ class _New:
 
 def fold_points(spec: FoldSpec, *, on_progress: Callable[[Any], None], cancel: threading.Event) -> Any:
     """Returns the BuildReport, or None. Raises what index.fold.fold raises, CorruptIndexError, BadRowsError."""
-    new, gone, repaid = _Written.read(spec)
+    if spec.old is None:
+        new, gone, repaid = _read(spec, None)
+    else:
+        with open_index(spec.old) as old:
+            new, gone, repaid = _read(spec, old.ids.rows_of)
     if spec.added is not None:
-        gone |= _take_source(spec.added, new)
+        gone |= _take_source(spec.added, new, spec.options["metric"])
     keep, new_payloads = np.zeros(0, np.bool_), {}
     if spec.old is not None:
         with open_index(spec.old) as old:
@@ -102,37 +107,33 @@ def fold_points(spec: FoldSpec, *, on_progress: Callable[[Any], None], cancel: t
     )
 
 
-class _Written:
-    """Entries of a collection, sorted by what they do to its generation."""
-
-    @staticmethod
-    def read(spec: FoldSpec) -> tuple[_New, set[int | str], dict[int | str, bytes | None]]:
-        """(points to put in, ids whose rows go, payloads of rows that stay by id)."""
-        new, gone, repaid = _New(), set(), {}
-        path = Path(spec.store)
-        if path.exists():
-            store = PointStore(path, dim=spec.dim)
-            try:
-                for entry in store.entries(upto=spec.sequence):
-                    if entry.kind is EntryKind.PAYLOAD:
-                        repaid[entry.id] = entry.payload
-                    elif entry.kind is EntryKind.WHOLE and entry.vector is not None:
-                        new.put(entry.id, entry.vector, entry.payload)
-                    else:
-                        gone.add(entry.id)
-            finally:
-                store.close()
-        return new, gone, repaid
+def _read(spec: FoldSpec, rows_of: RowsOf | None) -> tuple[_New, set[int | str], dict[int | str, bytes | None]]:
+    """Entries, by what they do to the generation: (points to put in, ids whose rows go, payloads of rows that stay)."""
+    new, gone, repaid = _New(), set(), {}
+    store = PointStore(Path(spec.store), dim=spec.dim)
+    try:
+        counting = store.entries(folded=spec.folded, given_up=spec.given_up, upto=spec.sequence, rows_of=rows_of)
+        for entry in counting:
+            if entry.kind is EntryKind.PAYLOAD:
+                repaid[entry.id] = entry.payload
+            elif entry.kind is EntryKind.WHOLE and entry.vector is not None:
+                new.put(entry.id, entry.vector, entry.payload)
+            else:
+                gone.add(entry.id)
+    finally:
+        store.close()
+    return new, gone, repaid
 
 
-def _take_source(spec: BuildSpec, new: _New) -> set[int | str]:
+def _take_source(spec: BuildSpec, new: _New, metric_name: str) -> set[int | str]:
     """Put a source's rows in, in place of what was written before. Returns their ids."""
     source = open_source(spec.source, vector=spec.vector, ids=spec.id, payload=spec.payload_names)
     bad: list[tuple[str, int, int, str]] = []
     seen: dict[int | str, int] = {}
     skip = spec.options.get("on_bad_rows") == "skip"
+    metric = Metric(metric_name)
     for block in source.blocks():
-        wrong = find_bad_rows(block)
+        wrong = unusable_rows(block, metric)
         bad += [(block.file, block.file_start + row, column, reason) for row, column, reason in wrong]
         left_out = {row for row, _, _ in wrong}
         vectors = block.vectors.astype(np.float32)

@@ -50,6 +50,9 @@ class FoldSpec(msgspec.Struct, tag="fold", kw_only=True):
     """The collection's points.db; it need not be there."""
     sequence: int
     """Writes up to this sequence number are folded."""
+    folded: int
+    given_up: int
+    """Which of them the old generation has already: see CollectionRecord."""
     dim: int
     options: dict[str, Any]
     """Fields of index.BuildOptions: for a first generation, and where a build is asked for anew."""

@@ -22,10 +22,11 @@ from index.errors import BuildCancelledError, VectorIndexError
 from index.progress import Steps
 from service.catalogue import CollectionRecord
 from service.engine import SNAPSHOTS_FOLDER, Engine
-from service.errors import MalformedError
+from service.errors import ConflictError, MalformedError, NotFoundError, ServiceError
 from service.folders import move_into, remove_folder_if_there
 from service.jobs.foresight import Foresight
 from service.jobs.messages import Done, RestoreSpec, SnapshotSpec, Spec
+from service.jobs.request import FullviewBody, require_ranges
 from service.jobs.store import Job
 from service.served import DISTANCE_OF_METRIC, METRIC_OF_DISTANCE, Lease
 from service.snapshots import (
@@ -97,7 +98,11 @@ class SnapshotJobs:
         """The file takes its name. Raises BuildCancelledError."""
         if is_stopped():
             raise BuildCancelledError("cancelled before the snapshot had its name")
-        record = self._engine.find(job.name).record
+        record = self._leases[job.job].record
+        if not self._engine.exists(job.name) or self._engine.find(job.name).record.id != record.id:
+            raise ConflictError(
+                f"Collection {job.name!r} was deleted while its snapshot was made. Nothing is left of it."
+            )
         folder = self._engine.folder_of(record.id) / SNAPSHOTS_FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         built.rename(folder / msgspec.json.decode(job.request, type=SnapshotBody).name)
@@ -230,6 +235,8 @@ def restore_snapshot(
     """Unpack and verify the archive; a report. Raises MalformedError, CorruptIndexError."""
     steps = Steps(on_progress, cancel)
     path = Path(spec.path)
+    if not path.exists():
+        raise NotFoundError(f"Snapshot {path.name} went away while it was being restored. Nothing was changed.")
     steps.start("write", path.stat().st_size)
     if spec.checksum is not None and sha256_of(path) != spec.checksum.lower():
         raise MalformedError(
@@ -237,6 +244,7 @@ def restore_snapshot(
             "again."
         )
     described = read_snapshot(path, Path(spec.out), check=steps.advance)
+    require_config(described.config, path.name)
     if described.distance not in METRIC_OF_DISTANCE:
         raise MalformedError(
             f"{path.name} has distance {described.distance!r}; there are {', '.join(METRIC_OF_DISTANCE)}."
@@ -251,6 +259,30 @@ def _members_of(described: Description) -> dict[str, Any]:
     """The description as plain members."""
     members = {name: getattr(described, name) for name in _Described.__struct_fields__ if name != "config"}
     return members | {"config": msgspec.json.decode(described.config)}
+
+
+def require_config(config: msgspec.Raw, name: str) -> None:
+    """Raises MalformedError for what no collection's configuration can be."""
+    try:
+        kept = msgspec.json.decode(config, type=_Config)
+        if kept.fullview is not None:
+            require_ranges(kept.fullview)
+    except (msgspec.DecodeError, ServiceError) as error:
+        raise MalformedError(
+            f"{name}: the collection's configuration cannot be read: {error}. Nothing was changed."
+        ) from None
+
+
+class _Config(msgspec.Struct):
+    """Members that are read, by the types they are read as."""
+
+    vector: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    payload_schema: dict[str, dict[str, Any]] = {}
+    hnsw_config: dict[str, Any] = {}
+    optimizers_config: dict[str, Any] = {}
+    optimizer_config: dict[str, Any] = {}
+    fullview: FullviewBody | None = None
 
 
 def _require_fitting(folder: Path, described: Description) -> None:

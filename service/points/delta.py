@@ -22,8 +22,7 @@ from index.columns import ColumnBuilder, PayloadColumns
 from index.options import Metric
 from service.names import PointId
 from service.points.entries import Entry, EntryKind
-
-RowsOf = Callable[[Sequence[PointId]], NDArray[np.int64]]
+from service.points.store import RowsOf
 
 _FIRST_SLOTS = 64
 _REBUILD_SLOTS = 10_000
@@ -53,7 +52,7 @@ class Delta:
 
     def __init__(self, *, dim: int, metric: str, n: int, rows_of: RowsOf) -> None:
         self.dim, self.metric, self.n = dim, metric, n
-        self._rows_of = rows_of
+        self.rows_of = rows_of
         self._slots = _Slots()
         self._columns = ColumnBuilder()
         self._vectors = np.empty((0, dim), np.float32)
@@ -84,7 +83,7 @@ class Delta:
         first, count = len(self), len(entries)
         self._reserve(first + count)
         slots = self._slots
-        rows = self._rows_of([entry.id for entry in entries])
+        rows = self.rows_of([entry.id for entry in entries])
         self._current = current = self._current.copy()
         self._rows[first : first + count] = rows
         payloads: list[dict[str, Any] | None] = []
@@ -164,7 +163,7 @@ class Delta:
 
     def _rebuild(self) -> None:
         """Write everything anew without what is no longer current; views go on with the old arrays."""
-        fresh = Delta(dim=self.dim, metric=self.metric, n=self.n, rows_of=self._rows_of)
+        fresh = Delta(dim=self.dim, metric=self.metric, n=self.n, rows_of=self.rows_of)
         fresh.add(list(self.entries()))
         for name in (
             "_slots",

@@ -13,15 +13,18 @@ from __future__ import annotations
 import logging
 import sqlite3
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from index.errors import CorruptIndexError, CorruptReason
 from service.database import Database
 from service.errors import NoRoomError
+from service.folders import sync_folder
+from service.names import PointId
 from service.points.entries import Entry, EntryKind, id_of_key, key_of
 from service.points.wal import dropped_bytes
 
@@ -39,6 +42,7 @@ CREATE INDEX IF NOT EXISTS by_sequence ON entries (sequence)
 """
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 _BATCH = 2000
+RowsOf = Callable[[Sequence[PointId]], NDArray[np.int64]]
 Place = tuple[int, bytes]
 """A sequence number and a key: where reading goes on."""
 START: Place = (0, b"")
@@ -69,17 +73,29 @@ class PointStore:
         self.sequence = sequence
         return sequence
 
-    def entries(self, *, folded: int = 0, given_up: int = 0, upto: int | None = None) -> Iterator[Entry]:
+    def entries(
+        self, *, folded: int = 0, given_up: int = 0, upto: int | None = None, rows_of: RowsOf | None = None
+    ) -> Iterator[Entry]:
         """In order of writing: those that count (see CollectionRecord), written up to a number. Raises CorruptIndexError."""
         at: Place | None = START
         while at is not None:
-            some, at = self.some(at, folded=folded, given_up=given_up, upto=upto)
+            some, at = self.some(at, folded=folded, given_up=given_up, upto=upto, rows_of=rows_of)
             yield from some
 
     def some(
-        self, at: Place, *, folded: int = 0, given_up: int = 0, upto: int | None = None
+        self,
+        at: Place,
+        *,
+        folded: int = 0,
+        given_up: int = 0,
+        upto: int | None = None,
+        rows_of: RowsOf | None = None,
     ) -> tuple[list[Entry], Place | None]:
-        """A piece of entries(), what comes after `at`, and where the next one begins; None: that was all for now."""
+        """A piece of entries(), what comes after `at`, and where the next one begins; None: that was all for now.
+
+        rows_of: ids -> rows of the generation; a point without a vector from before the fold whose id has a row there
+        counts no more: an append put the row in its place.
+        """
         if not self.path.exists():
             return [], None
         limit = self.sequence if upto is None else upto
@@ -90,11 +106,16 @@ class PointStore:
             )  # fmt: skip
         except sqlite3.DatabaseError as error:
             raise self._corrupt(str(error)) from error
-        found = [
+        found = [self._entry_of(row) for row in rows if row["sequence"] > folded]
+        bare = [
             self._entry_of(row)
             for row in rows
-            if row["sequence"] > folded or (row["kind"] == EntryKind.WHOLE and row["vector"] is None)
+            if row["sequence"] <= folded and row["kind"] == EntryKind.WHOLE and row["vector"] is None
         ]
+        if bare and rows_of is not None:
+            there = rows_of([entry.id for entry in bare]) >= 0
+            bare = [entry for entry, taken in zip(bare, there.tolist(), strict=True) if not taken]
+        found = [*bare, *found]
         if len(rows) < _BATCH:
             return found, None
         return found, (int(rows[-1]["sequence"]), bytes(rows[-1]["key"]))
@@ -113,9 +134,14 @@ class PointStore:
 
     def examine(self) -> None:
         """Open the file, if there is one, and look at all of it. Raises CorruptIndexError, UnsupportedFormatError."""
+        log_bytes = self._beside("-wal").stat().st_size if self._beside("-wal").exists() else 0
         if not self.path.exists():
+            if log_bytes:
+                raise self._corrupt(f"no file, but a log of {log_bytes} bytes beside it", CorruptReason.MISSING)
             return
-        lost = dropped_bytes(self.path.with_name(self.path.name + "-wal"))
+        if not self.path.stat().st_size:
+            raise self._corrupt("an empty file", CorruptReason.SIZE)
+        lost = dropped_bytes(self._beside("-wal"))
         if lost:
             log.warning("%s-wal: the last %d bytes are no whole transaction and were dropped", self.path, lost)
         try:
@@ -142,7 +168,7 @@ class PointStore:
         """Delete the file."""
         self.close()
         for end in ("", "-wal", "-shm"):
-            self.path.with_name(self.path.name + end).unlink(missing_ok=True)
+            self._beside(end).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the file; the next call opens it again."""
@@ -157,13 +183,29 @@ class PointStore:
 
     def _open(self) -> Database:
         if self._database is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             try:
+                self._make()
                 database = Database(self.path, schema=_SCHEMA, version=FORMAT_VERSION)
             except sqlite3.OperationalError as error:
                 raise self._no_room(error, []) from error
             self._database = database
         return self._database
+
+    def _make(self) -> None:
+        """An empty file with its tables, whole or not at all: one without them is damaged."""
+        if self.path.exists():
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self._beside(".new")
+        for end in ("", "-wal", "-shm"):
+            fresh.with_name(fresh.name + end).unlink(missing_ok=True)
+        Database(fresh, schema=_SCHEMA, version=FORMAT_VERSION).close()
+        fresh.rename(self.path)
+        for folder in (self.path.parent, self.path.parent.parent):
+            sync_folder(folder)
+
+    def _beside(self, end: str) -> Path:
+        return self.path.with_name(self.path.name + end)
 
     def _give_back(self) -> None:
         """Give the disk back what dropped entries took, where it is most of the file."""
@@ -193,9 +235,9 @@ class PointStore:
             "request was written. Free some room there, or delete collections."
         )
 
-    def _corrupt(self, found: str) -> CorruptIndexError:
+    def _corrupt(self, found: str, reason: CorruptReason = CorruptReason.CHECKSUM) -> CorruptIndexError:
         return CorruptIndexError(
-            path=self.path, offset_bytes=0, reason=CorruptReason.CHECKSUM, expected="what was written", found=found
+            path=self.path, offset_bytes=0, reason=reason, expected="what was written", found=found
         )
 
 

@@ -19,9 +19,9 @@ import numpy as np
 
 from service.catalogue import CollectionRecord
 from service.errors import NoRoomError
-from service.points.delta import Delta, DeltaView, RowsOf
+from service.points.delta import Delta, DeltaView
 from service.points.entries import Entry
-from service.points.store import STORE_NAME, Place, PointStore
+from service.points.store import STORE_NAME, Place, PointStore, RowsOf
 
 log = logging.getLogger("fullview.points")
 
@@ -119,7 +119,7 @@ class WrittenPoints:
         while at is not None:
             with self.lock:
                 upto = self.store.sequence
-                some, at = self.store.some(at, folded=record.folded, given_up=record.given_up)
+                some, at = self.store.some(at, folded=record.folded, given_up=record.given_up, rows_of=delta.rows_of)
                 self._stores.used(self)
             delta.add(some)
         return upto

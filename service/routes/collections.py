@@ -15,6 +15,7 @@ from service.collection_config import changed_config, parse_schema, with_index, 
 from service.collection_info import collection_info, count_with, indexed_fields, points_count
 from service.errors import ConflictError, MalformedError, OutOfRangeError, UnsupportedError
 from service.jobs.request import FullviewBody, require_ranges
+from service.jobs.store import ACTIVE, Target
 from service.names import check_name
 from service.payload_paths import parse_path
 from service.routes.context import parts, started, timeout_s
@@ -22,6 +23,7 @@ from service.slips import decode_known
 
 DIMENSION_MAX = 65_536
 _DISTANCES = ("Cosine", "Dot", "Euclid")
+_LOOK_EVERY_S = 0.02
 _NULL = Raw(b"null")
 
 router = APIRouter()
@@ -113,7 +115,9 @@ async def create(request: Request, collection: str) -> Response:
     vector = _vector_of(body)
     active = own.runner.store.active_for(collection)
     if active is not None:
-        raise ConflictError(f"Build job {active.job}, which is {active.state}, will create collection {collection!r}.")
+        raise ConflictError(
+            f"Job {active.job} ({active.kind}), which is {active.state}, makes collection {collection!r}. Wait, or cancel it."
+        )
     config = await _kept_config(request)
     await asyncio.to_thread(own.engine.create, collection, size=vector.size, distance=vector.distance, config=config)
     return ok(DONE, started(request))
@@ -171,7 +175,12 @@ async def delete_index(request: Request, collection: str, field: str) -> Respons
 async def delete(request: Request, collection: str) -> Response:
     """False where there is no such collection. A build for it is cancelled."""
     own = parts(request)
-    await asyncio.to_thread(own.runner.cancel_builds_of, collection)
+    # What was cancelled has ended before the answer leaves: who deletes to create anew must not meet it.
+    kinds: tuple[Target, ...] = ("collection", "snapshot")
+    for builds in kinds:
+        job = await asyncio.to_thread(own.runner.cancel_builds_of, collection, builds=builds)
+        while job is not None and job.state in ACTIVE:
+            await asyncio.sleep(_LOOK_EVERY_S)
     deleted = await asyncio.to_thread(own.engine.delete, collection)
     if deleted:
         own.metrics.forget(collection)

@@ -151,3 +151,121 @@ def test_a_compaction_of_points_without_vectors_leaves_them_where_they_are(serve
     assert server.wait_job(job)["state"] == "done"
     info = server.client.get("/collections/bare").json()["result"]
     assert info["points_count"] == 1 and info["fullview"]["rows"] == 0
+
+
+def test_an_appended_row_takes_the_place_of_a_point_without_a_vector(server):
+    assert build(server, "b", "more.npy")["state"] == "done"
+    body = {
+        "points": [{"id": 5, "vector": {}, "payload": {"bare": 1}}, {"id": 9000, "vector": {}, "payload": {"bare": 2}}]
+    }
+    assert server.client.put("/collections/b/points", json=body).status_code == 200
+    assert server.wait_job(submitted(server, "b", mode="append"))["state"] == "done"
+
+    def check():
+        found = points(server, "b", [5, 9000])
+        assert found[5]["vector"] == pytest.approx(ROWS[5].tolist()) and found[5]["payload"] == {}
+        assert found[9000]["vector"] == {} and found[9000]["payload"] == {"bare": 2}
+        assert count(server, "b") == 2001
+
+    check()
+    upsert(server, "b", 7, [1.0] * 8)
+    for _ in range(2):
+        job = server.client.post("/v1/admin/collections/b/compact").json()["job"]
+        assert server.wait_job(job)["state"] == "done"
+        check()
+
+
+def test_an_append_leaves_out_the_rows_that_a_build_leaves_out(server):
+    rows = ROWS[:40].copy()
+    rows[7] = 1e-20
+    rows[9] = 1e30
+    np.save(server.data_dir / "import" / "odd.npy", rows)
+    assert build(server, "o", "more.npy", metric="cosine")["state"] == "done"
+    failed = server.wait_job(submitted(server, "o", "odd.npy", mode="append"))
+    assert failed["state"] == "failed" and "odd.npy" in failed["error"]["message"], failed
+    job = server.wait_job(submitted(server, "o", "odd.npy", mode="append", on_bad_rows="skip"))
+    assert job["state"] == "done", job
+    found = points(server, "o", [7, 8, 9])
+    assert found[8]["vector"] == pytest.approx(ROWS[8].tolist())
+    assert found[7]["vector"] == pytest.approx((ROWS[7] + 5).tolist())
+
+
+def test_a_patch_that_is_answered_while_a_compaction_ends_stays(server):
+    assert build(server, "p", "more.npy")["state"] == "done"
+    upsert(server, "p", 1, [1.0] * 8)
+    job = server.client.post("/v1/admin/collections/p/compact").json()["job"]
+    number = 0
+    while server.job(job)["state"] in ("queued", "running"):
+        number += 1
+        answer = server.client.patch("/collections/p", json={"metadata": {f"k{number}": number}})
+        assert answer.status_code == 200
+    metadata = server.client.get("/collections/p").json()["result"]["config"]["metadata"]
+    assert metadata == {f"k{n}": n for n in range(1, number + 1)}
+
+
+def test_a_collection_is_deleted_and_made_again_while_it_is_compacted(server):
+    assert build(server, "n")["state"] == "done"
+    for _ in range(3):
+        upsert(server, "n", 1, [1.0] * 8)
+        server.client.post("/v1/admin/collections/n/compact")
+        assert server.client.delete("/collections/n").json()["result"] is True
+        made = server.client.put("/collections/n", json={"vectors": {"size": 8, "distance": "Dot"}})
+        assert made.status_code == 200, made.text
+        assert count(server, "n") == 0
+
+
+@pytest.mark.parametrize(("first", "second"), [("l2", "dot"), ("cosine", "l2"), ("dot", "cosine")])
+def test_what_is_written_after_another_metric_is_searched_by_it(server, first, second):
+    name = f"{first} {second}"
+    assert build(server, name, "more.npy", metric=first)["state"] == "done"
+    job = server.wait_job(submitted(server, name, "more.npy", mode="replace", allow_change=True, metric=second))
+    assert job["state"] == "done", job
+    rows = ROWS[:1000] * np.random.default_rng(1).uniform(0.1, 10, (1000, 1)).astype(np.float32)
+    body = {"batch": {"ids": list(range(10_000, 11_000)), "vectors": rows.tolist()}}
+    assert server.client.put(f"/collections/{name}/points", json=body).status_code == 200
+    everything = np.concatenate([rows, ROWS[:300] + 5]).astype(np.float64)
+    ids = [*range(10_000, 11_000), *range(300)]
+    query = ROWS[1999].astype(np.float64)
+    along = everything @ query
+    scores = {
+        "dot": along,
+        "l2": -np.linalg.norm(everything - query, axis=1),
+        "cosine": along / np.linalg.norm(everything, axis=1),
+    }[second]
+    true = [ids[i] for i in np.argsort(-scores)[:10]]
+    asked = {"query": query.tolist(), "limit": 10, "params": {"exact": True}}
+    hits = server.client.post(f"/collections/{name}/points/query", json=asked).json()["result"]["points"]
+    assert [hit["id"] for hit in hits] == true
+
+
+def test_entries_that_could_not_be_dropped_count_no_more(tmp_path):
+    """A full disk keeps what a replace gave up in points.db: neither a compaction nor a restart takes it up again."""
+    (tmp_path / "data" / "import").mkdir(parents=True)
+    np.save(tmp_path / "data" / "import" / "rows.npy", ROWS)
+    broken = (
+        "import sqlite3\nfrom service.points.store import PointStore\n"
+        "def drop(self, *, folded, given_up):\n"
+        "    self.sequence = max(self.sequence, folded, given_up)\n"
+        "    if self.path.exists(): raise sqlite3.OperationalError('database or disk is full')\n"
+        "PointStore.drop = drop\n"
+    )
+    with live_server(tmp_path / "data", before=broken) as server:
+        assert build(server, "c")["state"] == "done"
+        upsert(server, "c", 3, [9.0] * 8)
+        upsert(server, "c", 100_000, [9.0] * 8)
+        server.client.post("/collections/c/points/delete", json={"points": [7]})
+        assert server.wait_job(submitted(server, "c", mode="replace"))["state"] == "done"
+
+        def check(server):
+            found = points(server, "c", [3, 7, 100_000])
+            assert set(found) == {3, 7} and found[3]["vector"] == pytest.approx(ROWS[3].tolist())
+            assert count(server, "c") == 2001
+
+        upsert(server, "c", 2000, [1.0] * 8)
+        check(server)
+        for _ in range(2):
+            job = server.client.post("/v1/admin/collections/c/compact").json()["job"]
+            assert server.wait_job(job)["state"] == "done"
+            check(server)
+    with live_server(tmp_path / "data") as server:
+        check(server)

@@ -193,3 +193,25 @@ def test_s15_a_full_disk_refuses_the_whole_request_and_the_next_one_may_fit(stor
     database.rows("PRAGMA max_page_count = 1000000")
     store.commit(large)
     assert len(ids_of(store)) == 49
+
+
+def test_a_file_that_was_emptied_or_went_away_under_its_log_is_damage(tmp_path, store):
+    store.commit([whole(1, 1, 1)])
+    copied = tmp_path / "copy"
+    shutil.copytree(store.path.parent, copied)
+    (copied / "points.db").unlink()
+    with pytest.raises(CorruptIndexError, match=r"points\.db .*a log of \d+ bytes beside it"):
+        PointStore(copied / "points.db", dim=2).examine()
+    (copied / "points.db").write_bytes(b"")
+    with pytest.raises(CorruptIndexError, match="an empty file"):
+        PointStore(copied / "points.db", dim=2).examine()
+
+
+def test_points_without_vectors_that_the_generation_has_rows_for_count_no_more(store):
+    store.commit([whole(1), whole(2)])
+    store.commit([whole(3)])
+
+    def rows_of(ids):
+        return np.array([7 if id_ in (1, 3) else -1 for id_ in ids], np.int64)
+
+    assert ids_of(store, folded=1, rows_of=rows_of) == [2, 3]
