@@ -22,7 +22,7 @@ from typing import IO
 import msgspec
 import xxhash
 
-from service.errors import MalformedError, NotFoundError, UnsupportedError
+from service.errors import MalformedError, NotFoundError
 from service.names import check_name
 
 FORMAT_VERSION = 1
@@ -189,9 +189,7 @@ def _verified(path: Path, described: bytes | None, found: dict[str, Part]) -> De
     try:
         version = msgspec.json.decode(described, type=_Version).format_version
         if version > FORMAT_VERSION:
-            raise UnsupportedError(
-                f"snapshots of format version {version}", f"This program reads up to {FORMAT_VERSION}."
-            )
+            raise _bad(path, f"it has format version {version}, this program reads up to {FORMAT_VERSION}")
         description = msgspec.json.decode(described, type=Description)
     except msgspec.DecodeError as error:
         raise _bad(path, f"{DESCRIPTION_NAME} cannot be read: {error}") from None

@@ -221,7 +221,7 @@ def flipped(members):
         (lambda a: changed(a, described(sequence=2**63 - 1)), ["sequence"]),
         (lambda a: changed(a, described(given_up=2**62)), ["given_up"]),
         (lambda a: changed(a, described(folded=50)), ["folded"]),
-        (lambda a: changed(a, described(format_version=2)), []),
+        (lambda a: changed(a, described(format_version=2)), ["format version 2"]),
         (lambda a: changed(a, lambda m: m[:-1]), ["snapshot.json", "cut off"]),
         (lambda a: changed(a, lambda m: [m[0], m[0], m[1]]), ["points.db"]),
     ],
@@ -231,7 +231,7 @@ def test_s36_a_broken_transfer_changes_nothing(server, archive, broken, words):
     before = everything(client, "source")
     for name in ("source", "new"):
         answer = upload(client, name, broken(archive))
-        assert answer.status_code == (400 if words else 501), answer.text
+        assert answer.status_code == 400, answer.text
         for word in words:
             assert word in answer.json()["status"]["error"]
     assert everything(client, "source") == before
@@ -280,6 +280,6 @@ def test_a_snapshot_of_a_deleted_collection_does_not_become_another_ones(server)
         made = client.put("/collections/brief", json={"vectors": {"size": 3, "distance": "Dot"}})
         assert made.status_code == 200, made.text
         jobs = client.get("/v1/admin/builds").json()["builds"]
-        assert not [job for job in jobs if job["state"] in ("queued", "running")]
+        assert not [job for job in jobs if job["collection"] == "brief" and job["state"] in ("queued", "running")]
         assert client.get("/collections/brief/snapshots").json()["result"] == []
         client.delete("/collections/brief")
