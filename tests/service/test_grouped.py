@@ -198,3 +198,12 @@ def test_limits_of_groups_and_facets():
     settings = Settings()
     assert grouped.parse_grouped(b'{"group_by": "a"}', settings).size == 3
     assert facets.parse_facet(b'{"key": "a", "exact": true}', settings).limit == 10
+
+
+@pytest.mark.parametrize("key", ["a\\b", '"q"', "t\t", "n\0", "é", " "])
+def test_members_of_any_name_are_read(key):
+    """Names that no struct can have are read all the same."""
+    path = '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    reader = ValuesReader(path, path="$.key")
+    assert reader.of(json.dumps({key: [1, 2], "other": 3}).encode()) == [1, 2]
+    assert reader.of(json.dumps({"other": 3}).encode()) == [] and reader.of(None) == []
