@@ -35,7 +35,8 @@ target_demo() {
 
 target_test() {
     scripts/setup.sh dev
-    in_venv python -m pytest "$@"
+    # Two processes, a file of tests in one of them: most wait for a server or a build of their own.
+    in_venv python -m pytest -n 2 --dist loadfile "$@"
 }
 
 target_test_long() {

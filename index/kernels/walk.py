@@ -92,7 +92,8 @@ def visit(visited: Any, mask: Any, mark: Any, i: Any) -> Any:
         at = (at + np.uint32(1)) & mask
 
 
-@njit(cache=True, nogil=True)
+# As in the scan: a distance is rounded alike wherever it is computed, whichever kernel was compiled first.
+@njit(cache=True, nogil=True, fastmath={"contract", "arcp"})
 def score_rows(
     codes: Any, scalars: Any, bits: Any, rows: Any, m: Any, query: Any, twice: Any, offset: Any, out: Any
 ) -> None:
