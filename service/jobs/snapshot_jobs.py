@@ -306,6 +306,7 @@ __all__ = [
     "SnapshotBody",
     "SnapshotJobs",
     "make_snapshot",
+    "require_config",
     "restore_snapshot",
     "uploaded_snapshot",
 ]
