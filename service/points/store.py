@@ -167,7 +167,8 @@ class PointStore:
     def remove(self) -> None:
         """Delete the file."""
         self.close()
-        for end in ("", "-wal", "-shm"):
+        # The file last: a log without its file would be taken for damage.
+        for end in ("-wal", "-shm", ""):
             self._beside(end).unlink(missing_ok=True)
 
     def close(self) -> None:
