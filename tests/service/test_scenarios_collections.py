@@ -294,11 +294,12 @@ def test_s34_room_memory_and_descriptors_are_given_back(tmp_path, cycles):
         assert not list((tmp_path / "data" / "collections").iterdir())
 
 
-def test_s34_many_small_upserts_leave_few_files(tmp_path):
+@pytest.mark.parametrize("times", [250, pytest.param(1000, marks=pytest.mark.long)])
+def test_s34_many_small_upserts_leave_few_files(tmp_path, times):
     rows = vectors(100)
     with live_server(tmp_path / "data") as server:
         create(server.client, "c")
-        for _ in range(1000):  # each of 100 points
+        for _ in range(times):  # each of 100 points
             assert upsert(server.client, "c", range(100), rows).status_code == 200
         files = [file for file in (tmp_path / "data" / "collections").rglob("*") if file.is_file()]
         assert len(files) < 20
