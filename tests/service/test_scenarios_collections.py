@@ -243,7 +243,7 @@ def _upsert_some(url, writer, with_vectors):
 
 
 @pytest.mark.parametrize(
-    ("with_vectors", "rounds"), [(True, 4), (False, 2), pytest.param(True, 20, marks=pytest.mark.long)]
+    ("with_vectors", "rounds"), [(True, 4), (False, 2), pytest.param(True, 12, marks=pytest.mark.long)]
 )
 def test_s33_a_delete_by_filter_leaves_what_is_written_after_it(tmp_path, with_vectors, rounds):
     """40 writers begin as soon as the delete was answered; all 600 points are there, time and again."""

@@ -1,6 +1,6 @@
 """S44: filters that match nothing, a point, some, most of a large collection: none is slow, and none answers otherwise.
 
-The long form has 300,000 rows; with S44_ROWS=1000000 in the environment it runs as the scenario says.
+The long form has 150,000 rows; with S44_ROWS=1000000 in the environment it runs as the scenario says.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from live import live_server
 SHARES = {"0": 0, "1": 1, "100": 100, "1 %": 0.01, "50 %": 0.5, "99 %": 0.99, "100 %": 1.0}
 
 
-LARGE = int(os.environ.get("S44_ROWS", "300000"))
+LARGE = int(os.environ.get("S44_ROWS", "150000"))
 
 
 @pytest.mark.parametrize("n", [20_000, pytest.param(LARGE, marks=[pytest.mark.long, pytest.mark.timeout(900)])])

@@ -128,8 +128,8 @@ def checked(client, model):
     [
         ("upsert", 1),
         ("compact", 7),
-        pytest.param("compact", 2, marks=pytest.mark.long),
-        pytest.param("snapshot", 3, marks=pytest.mark.long),
+        pytest.param("compact", 4, marks=pytest.mark.long),
+        pytest.param("snapshot", 6, marks=pytest.mark.long),
     ],
 )
 def test_s15_each_step_may_find_the_disk_full(prepared, tmp_path, monkeypatch, work, step):
@@ -164,7 +164,7 @@ def test_s15_each_step_may_find_the_disk_full(prepared, tmp_path, monkeypatch, w
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("work", "step"), [("upsert", 1), ("compact", 4), ("snapshot", 6)])
+@pytest.mark.parametrize(("work", "step"), [("upsert", 1), ("compact", 7), ("snapshot", 11)])
 def test_s29_each_step_may_be_the_last(prepared, tmp_path, work, step):
     """The process ends at the n-th change of the disk, for every step-th n until the work is done before."""
     data, model = copied(prepared, tmp_path)
