@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,3 +39,17 @@ def fake_client(settings: Settings) -> Iterator[TestClient]:
         running.engine = running.app.state.parts.engine
         running.three = put_fake(running.engine, "three", VECTORS, ids=[1, 2, 3], payload=PAYLOAD)
         yield running
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 64 MB for a data folder."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"mounting a small file system is refused: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)

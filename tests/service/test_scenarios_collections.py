@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import subprocess
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -357,20 +356,6 @@ def test_s37_an_alias_is_switched_at_once(tmp_path):
         assert answers[0] > 100
         assert switch("nowhere").status_code == 404
         assert nearest(client, "live", rows[0])[0]["payload"]["v"] == current[0]
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 64 MB for a data folder."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"mounting a small file system is refused: {mounted.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
 
 
 def test_s15_upserts_until_the_disk_is_full(small_disk):

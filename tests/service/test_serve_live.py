@@ -322,20 +322,6 @@ def test_s56_the_limit_of_open_files_is_named(tmp_path):
         assert len(server.client.get("/collections").json()["result"]["collections"]) == number
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 64 MB for a data folder."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"mounting a small file system is refused: {mounted.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
 def fill(filler: Path) -> None:
     """Until not one page is free."""
     for block in (1 << 16, 1 << 12):
